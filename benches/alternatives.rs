@@ -1,5 +1,7 @@
-//! Times f16 matmuls and convolutions as single nodes and in every decomposition, beside the estimates: microseconds and
-//! TFLOP/s of the original node, best first; `->` marks the selected alternative.
+//! Times f16 matmuls and convolutions as single nodes and in every alternative of every decomposition, beside the estimates. A
+//! line has the time in microseconds and the TFLOP/s, which always count the original node's operations. The fastest alternative
+//! comes first; `->` marks the one that the compiler selects.
+//!
 //! `cargo bench -p drift-benches --bench alternatives -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile and
 //! `DRIFT_PRECISION=f32` another precision.
 
@@ -15,7 +17,7 @@ use driftc::passes::Precision;
 use driftc::plan::Alternatives;
 use driftc::target::TargetProfile;
 
-/// M, N and K.
+/// Sizes M, N and K of the timed matmuls.
 const MATMULS: &[[u32; 3]] = &[
     [512, 3072, 8192],
     [512, 8192, 3072],
@@ -38,7 +40,7 @@ const MATMULS: &[[u32; 3]] = &[
     [1, 1000, 2048],
 ];
 
-/// Input channels, output channels and image side, with windows of 3 x 3.
+/// Timed 3 x 3 convolutions: input channels, output channels and image side in pixels.
 const CONVOLUTIONS: &[[u32; 3]] = &[
     [64, 64, 56],
     [128, 128, 28],
@@ -53,8 +55,8 @@ const CONVOLUTIONS: &[[u32; 3]] = &[
     [512, 512, 64],
 ];
 
-/// Channels of a depthwise 3 x 3 convolution, output channels of the pointwise convolution after it, side of the result, and
-/// stride.
+/// Timed pairs of convolutions: channels of a depthwise 3 x 3 convolution, output channels of the pointwise convolution after
+/// it, side of the result in pixels, and stride of the depthwise convolution.
 const PAIRS: &[[u32; 4]] = &[
     [32, 16, 112, 1],
     [96, 24, 56, 2],
@@ -94,7 +96,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
              %5 = pool %4 {{\"kind\":\"max\",\"kernel\":[2,2],\"strides\":[2,2],\"dilations\":[1,1],\"pads_begin\":[0,0],\"pads_end\":[0,0],\"ceil\":false}}\n\
              output \"y\" %5\n"
         );
-        (format!("conv {c}-{o} at {side}"), graph, 18.0 * f64::from(side * side) * f64::from(*o) * f64::from(*c))
+        (format!("conv 3x3, {c} to {o} channels, {side} x {side} pixels"), graph, 18.0 * f64::from(side * side) * f64::from(*o) * f64::from(*c))
     });
     let pairs = PAIRS.iter().map(|[c, o, side, step]| {
         let input = side * step;
@@ -111,7 +113,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
              output \"y\" %9\n"
         );
         let flops = 2.0 * f64::from(side * side) * f64::from(*c) * (9.0 + f64::from(*o));
-        (format!("depthwise {c} and 1x1 to {o} at {side}, step {step}"), graph, flops)
+        (format!("depthwise 3x3 of {c} channels, then 1x1 to {o} channels, {side} x {side} pixels, stride {step}"), graph, flops)
     });
     for (name, graph, flops) in
         matmuls.chain(convolutions).chain(pairs).filter(|(name, ..)| name.contains(&filter))
@@ -122,7 +124,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Times the node named `timed` of a graph, whole and in every alternative.
+/// Prints the time of a graph's node named `timed`: as one node, and as each alternative that a decomposition offers.
 fn run(
     name: &str,
     graph: &Graph,
@@ -151,16 +153,18 @@ fn run(
     for (what, alternatives) in all {
         let options = options(alternatives);
         let lowered = lower(graph, target, &options)?;
-        let own = lowered.plan.decisions.iter().filter(|d| d.name.starts_with("timed"));
-        let estimated: f64 = own.filter_map(|d| d.choices.first()).map(|c| c.candidate.cost / 1e3).sum();
+        let decisions = lowered.plan.decisions.iter().filter(|d| d.name.starts_with("timed"));
+        let estimated: f64 =
+            decisions.filter_map(|d| d.choices.first()).map(|c| c.candidate.cost / 1e3).sum();
         let is_selected = graph_text::print(&lowered.graph) == graph_text::print(&selected.graph);
         let model = Model { graph: graph.clone(), ..Model::default() };
         compile(&model, std::slice::from_ref(target), &options, path)?;
         let times = medians(&mut Session::load(path, &drift_runtime::Options::default())?)?;
-        let own = times.iter().zip(&lowered.plan.dispatches).filter(|(_, s)| s.label.starts_with("timed"));
+        let dispatches =
+            times.iter().zip(&lowered.plan.dispatches).filter(|(_, s)| s.label.starts_with("timed"));
         let parts: Vec<String> =
-            own.clone().map(|(time, s)| format!("{} {time:.1}", s.launch.kernel)).collect();
-        measured.push((own.map(|(t, _)| t).sum::<f64>(), estimated, is_selected, what, parts));
+            dispatches.clone().map(|(time, s)| format!("{} {time:.1}", s.launch.kernel)).collect();
+        measured.push((dispatches.map(|(t, _)| t).sum::<f64>(), estimated, is_selected, what, parts));
     }
     measured.sort_by(|a, b| a.0.total_cmp(&b.0));
     println!("{name}");

@@ -7,7 +7,7 @@ use drift_benches::measure_candidates;
 use driftc::ir::graph_text;
 use driftc::target::{LayoutKind, TargetProfile};
 
-/// Name, operator with attributes, shape of the input, and shapes of the constant operands.
+/// A timed layer: its name, operator with attributes, input shape, and shapes of its constant operands.
 type Layer = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
 const LAYERS: &[Layer] = &[
@@ -73,19 +73,19 @@ const LAYERS: &[Layer] = &[
     ),
     (
         "separable 3x3 32-16 at 112",
-        r#"separable-conv {"depthwise":{"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":32},"chain":[{"element":{"unary":"relu"},"args":[{"step":0}]}],"bias":true}"#,
+        r#"separable-conv {"depthwise":{"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":32},"epilogue":[{"element":{"unary":"relu"},"args":[{"step":0}]}],"bias":true}"#,
         "1,32,112,112",
         &["32,1,3,3", "16,32,1,1", "16"],
     ),
     (
         "separable 3x3/2 96-24 at 112",
-        r#"separable-conv {"depthwise":{"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":96},"chain":[{"element":{"unary":"relu"},"args":[{"step":0}]}],"bias":true}"#,
+        r#"separable-conv {"depthwise":{"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":96},"epilogue":[{"element":{"unary":"relu"},"args":[{"step":0}]}],"bias":true}"#,
         "1,96,112,112",
         &["96,1,3,3", "24,96,1,1", "24"],
     ),
     (
         "separable 3x3 384-64 at 14",
-        r#"separable-conv {"depthwise":{"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":384},"chain":[{"element":{"unary":"relu"},"args":[{"step":0}]}],"bias":true}"#,
+        r#"separable-conv {"depthwise":{"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":384},"epilogue":[{"element":{"unary":"relu"},"args":[{"step":0}]}],"bias":true}"#,
         "1,384,14,14",
         &["384,1,3,3", "64,384,1,1", "64"],
     ),
@@ -126,7 +126,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Times the candidates for one layer. Copies between layouts do not count.
+/// Prints the time and the estimate of each candidate for one layer. Copies between tensor layouts are not timed.
 fn run(layer: &Layer, target: &TargetProfile, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let (_, operator, input, constants) = layer;
     let (operator, attributes) = operator.split_once(' ').ok_or("a layer without attributes")?;

@@ -7,7 +7,7 @@ use driftc::compile::{Model, Options, compile, lower};
 use driftc::ir::graph_text;
 use driftc::target::TargetProfile;
 
-/// A stack of convolutions, long enough that the work for each node shows.
+/// Text of a graph of 32 convolutions in sequence, so that compile time per node dominates fixed costs.
 fn stack() -> String {
     let mut lines = vec![r#"%0 = input {"name":"x","dtype":"f32","shape":[1,64,56,56]}"#.to_string()];
     let mut last = 0;

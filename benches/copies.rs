@@ -1,9 +1,10 @@
-//! Times copies between host and device: bytes per second by size, a stack of convolutions with its copies, and two chained
-//! sessions beside each session alone.
+//! Times copies between host and device: the copy rate by array size, four convolutions with copies of their input and output,
+//! and a session that reads another session's output on the device, beside each session alone.
 //! `cargo bench -p drift-benches --bench copies`; `DRIFT_TEST_TARGET` names the profile.
 //!
-//! "in place" means memory that is transferred ([`Session::input_mut`], [`Session::output`]); "arrays" means memory of the
-//! caller. A rate is bytes over the time that the copy adds to a run.
+//! In the report, "transfer memory" means that the host reads and writes the session's transfer memory ([`Session::input_mut`],
+//! [`Session::output`]); "caller's arrays" means that the session also copies from and to arrays of the caller. A copy rate is
+//! the copied bytes over the time that the copy adds to a run.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -30,7 +31,7 @@ fn main() -> Result<()> {
     done
 }
 
-/// Shortest time of a step, in microseconds.
+/// Shortest time of repeated calls of `step`, in microseconds.
 fn shortest(mut step: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut best = f64::INFINITY;
     let begin = Instant::now();
@@ -45,7 +46,8 @@ fn shortest(mut step: impl FnMut() -> Result<()>) -> Result<f64> {
     Ok(best)
 }
 
-/// Times of a session's runs, in microseconds.
+/// Times of one run of a session in microseconds: without copies, with a copy of the input, with a copy of the output, with both
+/// copies, and with copies from and to arrays of the caller.
 struct Times {
     device: f64,
     up: f64,
@@ -87,7 +89,7 @@ fn times(session: &mut Session, shape: &[usize]) -> Result<Times> {
 
 fn rates(target: &TargetProfile, folder: &Path) -> Result<()> {
     println!(
-        "| KiB each way | copies staged | run | with input | with output | both | arrays | GB/s in | GB/s out |"
+        "| KiB each way | copies always staged | run without copies, us | with input copy, us | with output copy, us | with both copies, us | with caller's arrays, us | input copy, GB/s | output copy, GB/s |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     let rate = |bytes: usize, more: f64| bytes as f64 / more.max(1e-3) / 1e3;
@@ -115,7 +117,8 @@ fn rates(target: &TargetProfile, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Four convolutions of 3 x 3 over 320 channels of 64 x 64, in f16 between inputs and outputs of f32.
+/// Times four 3 x 3 convolutions over 320 channels of 64 x 64 pixels in f16, with an f32 input and output, then two chained
+/// sessions of this model.
 fn stack(target: &TargetProfile, folder: &Path) -> Result<()> {
     let shape = [1, 320, 64, 64];
     let mut graph = "%0 = input {\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[1,320,64,64]}\n".to_owned();
@@ -133,7 +136,7 @@ fn stack(target: &TargetProfile, folder: &Path) -> Result<()> {
         let t = times(&mut session, &shape)?;
         let device = device_time(&mut session)?;
         println!(
-            "\nStack of 3x3 convolutions, 5 + 5 MB, staged {always_stage}, in us: dispatches {device:.1}, run {:.1}, in place {:.1}, arrays {:.1}",
+            "\nFour 3x3 convolutions with 5 MB of input and of output, copies always staged: {always_stage}. Microseconds: dispatches {device:.1}, run without copies {:.1}, run with transfer memory {:.1}, run with caller's arrays {:.1}",
             t.device, t.both, t.arrays
         );
     }
@@ -148,7 +151,7 @@ fn stack(target: &TargetProfile, folder: &Path) -> Result<()> {
         Ok(second.replay_on_device("main")?)
     })?;
     println!(
-        "Chain of two sessions, in us: dispatches {:.1} + {:.1}, runs {:.1} + {:.1}, chain {chain:.1}, {:.3} of the runs",
+        "Chain of two sessions, in us: dispatches {:.1} + {:.1}, separate runs {:.1} + {:.1}, chained run {chain:.1} ({:.3} of the sum of the separate runs)",
         devices[0],
         devices[1],
         alone[0],
@@ -158,7 +161,7 @@ fn stack(target: &TargetProfile, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Shortest sum of the dispatch times of a run.
+/// Shortest time of all dispatches of a run in microseconds, by device timestamps.
 fn device_time(session: &mut Session) -> Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..20 {

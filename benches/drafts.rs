@@ -1,8 +1,9 @@
-//! Times speculative decoding: `cargo bench -p drift-benches --bench drafts -- [--prompt N] [--tokens N] MODEL.drift DRAFT.drift`.
+//! Times speculative decoding with two models:
+//! `cargo bench -p drift-benches --bench drafts -- [--prompt N] [--tokens N] MODEL.drift DRAFT.drift`.
 //!
-//! The models may have random weights, because the bench sets the acceptance rate. The draft model computes its draft tokens, and
-//! the bench replaces each one by the model's next token or, by chance, by another token. The draft model's KV cache keeps its
-//! own draft tokens, as it would for accepted ones.
+//! The models may have random weights, because the bench sets the acceptance rate. The draft model computes its draft tokens, so
+//! that their time counts. The bench then replaces each draft token: with a given probability by the large model's next token, or
+//! else by a wrong token. The KV cache of the draft model keeps the tokens before the replacement.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +11,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use drift_benches::language::{self, Arguments};
 use drift_runtime::{Draft, Error, Generator, Options, Request, Session};
 
-/// Probability that a draft token is right, in percent, if all earlier draft tokens of its run are.
+/// Simulated probabilities in percent that a draft token is right, if all earlier draft tokens of its run are right.
 const CHANCES: [u32; 8] = [0, 50, 60, 70, 80, 90, 95, 100];
-/// Repetitions; the fastest counts.
+/// Number of timed repetitions. The fastest one counts.
 const REPEATS: usize = 3;
-/// Maximum number of runs until draft tokens have left the text unchanged in all repetitions.
+/// Maximum number of generated texts at one probability. Generation is repeated until [`REPEATS`] texts equal the text from which
+/// the right draft tokens are taken.
 const ATTEMPTS: usize = 30;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let Arguments { prompt, tokens, bundles } = language::arguments()?;
-    let [model, draft] = bundles.as_slice() else { return Err("MODEL.drift DRAFT.drift are missing".into()) };
+    let [model, draft] = bundles.as_slice() else {
+        return Err("usage: drafts [--prompt N] [--tokens N] MODEL.drift DRAFT.drift".into());
+    };
     let (mut model, draft) = (load(model)?, Arc::new(Mutex::new(load(draft)?)));
     let ids = language::prompt(prompt);
     let request = Request { max_tokens: tokens, ..Request::default() };
@@ -30,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plain_text = model.tokens().to_vec();
     println!("plain: {plain:.1} us a token");
     println!(
-        "| probability | draft tokens | accepted | runs | us per token | of plain | tokens as without |"
+        "| probability that a draft token is correct | draft tokens | accepted draft tokens | verify runs | us per token | time relative to plain decoding | first tokens equal to plain decoding |"
     );
     println!("|---|---|---|---|---|---|---|");
     for chance in CHANCES {
@@ -59,7 +63,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let same = text.iter().zip(&plain_text).take_while(|(a, b)| a == b).count() - prompt;
         let Some((time, drafted, right, runs)) = best else {
-            println!("| {chance} % | no text found that draft tokens leave unchanged |");
+            println!(
+                "| {chance} % | no time: the text differed at every attempt, because logits are nearly equal |"
+            );
             continue;
         };
         println!(
@@ -79,7 +85,7 @@ fn locked(draft: &Mutex<Generator>) -> MutexGuard<'_, Generator> {
     draft.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Microseconds per token after a prompt, and the report.
+/// Generates after a prompt; returns the microseconds per generated token and the generator's report.
 fn timed(
     model: &mut Generator,
     prompt: &[u32],
@@ -92,7 +98,8 @@ fn timed(
     Ok((report.decode_time.as_secs_f64() * 1e6 / report.tokens.saturating_sub(1).max(1) as f64, report))
 }
 
-/// Draft tokens that cost as much as tokens of `draft` and are right by chance; `text` is the model's continuation.
+/// Draft function that runs `draft`, but returns tokens of `text` (the large model's own continuation) with a probability of
+/// `chance` percent, and wrong tokens otherwise.
 fn simulated_draft(
     draft: Arc<Mutex<Generator>>,
     text: Vec<u32>,

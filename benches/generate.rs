@@ -1,8 +1,8 @@
 //! Times how fast bundles of language models read a prompt and generate:
 //! `cargo bench -p drift-benches --bench generate -- [--prompt N] [--tokens N] MODEL.drift ...`.
 //!
-//! The host receives each id as it comes. The breakdown of a token is from one run with timestamps: time by kernel, and the number
-//! of dispatches that wait for others.
+//! The host receives each token id as it comes. The breakdown of each function is from one run with timestamps: time by kernel,
+//! and the number of dispatches and phases.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,13 +11,13 @@ use std::time::Instant;
 use drift_benches::language::{self, Arguments};
 use drift_runtime::{Draft, Generator, Options, Request, Session};
 
-/// Repetitions; the fastest counts.
+/// Number of timed repetitions after the first. The fastest one counts.
 const REPEATS: usize = 3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let Arguments { prompt, tokens, bundles } = language::arguments()?;
     println!(
-        "| bundle | weights MB | load ms | prompt tok/s | decode tok/s | us per token | of the weights' time |"
+        "| bundle | weights MB | load ms | prompt tok/s | decode tok/s | us per token | time to read the weights at 4.5 TB/s, in % of the time per token |"
     );
     println!("|---|---|---|---|---|---|---|");
     for bundle in bundles {
@@ -60,7 +60,7 @@ fn measure(path: &Path, prompt: usize, tokens: usize) -> Result<(), Box<dyn std:
     Ok(())
 }
 
-/// Prints the total time of each kernel in a run.
+/// Prints the total time of the eight slowest kernels in a run of the function `name` after `past` tokens.
 fn budget(path: &Path, name: &str, past: usize) -> Result<(), Box<dyn std::error::Error>> {
     let mut session = Session::load(path, &Options::default())?;
     let ids = session.smallest_input(name, "ids")?;
@@ -86,7 +86,10 @@ fn budget(path: &Path, name: &str, past: usize) -> Result<(), Box<dyn std::error
     }
     let phases = function.dispatches.iter().filter(|dispatch| dispatch.barrier_before).count() + 1;
     let whole = times.last().map_or(0.0, |time| time.end / 1e3);
-    println!("  {name}: {} dispatches in {phases} phases, {whole:.1} us with timestamps", times.len());
+    println!(
+        "  function {name}: {} dispatches in {phases} phases, {whole:.1} us in a run with timestamps",
+        times.len()
+    );
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by(|a, b| b.1.1.total_cmp(&a.1.1));
     for (kernel, (count, us)) in sums.into_iter().take(8) {

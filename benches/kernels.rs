@@ -1,14 +1,14 @@
-//! Times every candidate of the operators' cases on this device, and compares the selected candidate with the fastest one.
+//! Times every candidate for the operators' test cases on this device, and compares the selected candidate with the fastest one.
 //! `cargo bench -p drift-benches --bench kernels [-- FILTER]`; `DRIFT_TEST_TARGET` names the profile.
 //!
-//! Figures are medians of device timestamps, summed over a candidate's dispatches. Compare them within one run only.
+//! A candidate's time is the sum of its dispatches' median times, from device timestamps. Compare times within one run only.
 
 use drift_benches::{Measured, measure_candidates};
 use driftc::ir::graph_text;
 use driftc::kernels::cases::CASES;
 use driftc::target::TargetProfile;
 
-/// A selection is good if its time is at most this multiple of the fastest candidate's time.
+/// Maximum regret of a good selection: time of the selected candidate divided by the time of the fastest one.
 const GOOD: f64 = 1.15;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     all.sort_by(|a, b| b.1.quality().total_cmp(&a.1.quality()));
     let good = all.iter().filter(|(_, m)| m.quality() <= GOOD).count();
     println!(
-        "\n{good} of {} selections are within {:.0} % of the fastest candidate",
+        "\n{good} of {} selected candidates are within {:.0} % of the fastest candidate",
         all.len(),
         (GOOD - 1.0) * 100.0
     );

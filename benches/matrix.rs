@@ -1,5 +1,5 @@
 //! Times f16 matmuls, convolutions that use matmul kernels, and attention: every candidate in microseconds and TFLOP/s beside its
-//! estimate, best first. The line below each case has the form of an entry in a profile's `overrides`.
+//! estimate, fastest first. The line below each case is the fastest candidate as an entry of a profile's `overrides`.
 //! `cargo bench -p drift-benches --bench matrix -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile.
 
 use std::path::Path;
@@ -17,7 +17,7 @@ use driftc::plan::tuning::{configuration, key_without_epilogue};
 use driftc::target::TargetProfile;
 use rayon::prelude::*;
 
-/// M, N and K.
+/// Sizes M, N and K of the timed matmuls.
 const MATMULS: &[[u32; 3]] = &[
     [4096, 4096, 4096],
     [8192, 8192, 4096],
@@ -47,7 +47,7 @@ const MATMULS: &[[u32; 3]] = &[
     [1, 2048, 2048],
 ];
 
-/// Input channels, output channels, image side, window and stride.
+/// Timed convolutions: input channels, output channels, image side in pixels, side of the filter window, and stride.
 const CONVOLUTIONS: &[[u32; 5]] = &[
     [3, 64, 224, 7, 2],
     [64, 64, 56, 1, 1],
@@ -73,7 +73,7 @@ const CONVOLUTIONS: &[[u32; 5]] = &[
     [320, 1280, 7, 1, 1],
 ];
 
-/// Heads, queries, keys and head size.
+/// Timed attentions: number of heads, number of queries, number of keys, and number of elements of a head.
 const ATTENTIONS: &[[u32; 4]] = &[
     [8, 4096, 4096, 40],
     [8, 1024, 1024, 80],
@@ -112,7 +112,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
              output \"y\" %5\n"
         );
         let taps = f64::from(window * window * c);
-        (format!("conv {c}-{o} {window}x{window}/{stride} at {side}"), graph, 2.0 * f64::from(after * after) * f64::from(*o) * taps)
+        (format!("conv {window}x{window}, {c} to {o} channels, {side} x {side} pixels, stride {stride}"), graph, 2.0 * f64::from(after * after) * f64::from(*o) * taps)
     });
     // Queries, keys and values have the layout of projections: the heads of a position together.
     let attentions = ATTENTIONS.iter().map(|[heads, queries, keys, size]| {
@@ -144,7 +144,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Times the candidates of one operator.
+/// Prints the time of each candidate for the timed operator of a graph, and the fastest one as an override.
 fn run(
     name: &str,
     graph: &str,
@@ -162,12 +162,12 @@ fn run(
     };
     let choices = |options: &Options| -> Result<(Vec<Choice>, String), String> {
         let lowered = lower(&graph, target, options).map_err(|e| e.to_string())?;
-        let own = lowered.plan.decisions.into_iter().find(|d| d.what.starts_with(operator));
-        let key = own
+        let decision = lowered.plan.decisions.into_iter().find(|d| d.what.starts_with(operator));
+        let key = decision
             .as_ref()
             .and_then(|d| problem(&lowered.graph, d.node, target))
             .map(|p| key_without_epilogue(&p));
-        Ok((own.map(|d| d.choices).unwrap_or_default(), key.unwrap_or_default()))
+        Ok((decision.map(|d| d.choices).unwrap_or_default(), key.unwrap_or_default()))
     };
     let (all, key) = choices(&options())?;
     // A candidate whose estimate is many times the best one is not timed.
@@ -179,8 +179,9 @@ fn run(
         let path = folder.join(format!("{place}.drift"));
         let mut options = options();
         options.plan.prefer_kernel = Some(choice.kernel.name.to_string());
-        let (own, _) = choices(&options)?;
-        options.plan.prefer_candidate = own.iter().position(|c| c.candidate == choice.candidate).unwrap_or(0);
+        let (choices, _) = choices(&options)?;
+        options.plan.prefer_candidate =
+            choices.iter().position(|c| c.candidate == choice.candidate).unwrap_or(0);
         compile(&model, std::slice::from_ref(target), &options, &path).map_err(|e| e.to_string())?;
         let steps = lower(&graph, target, &options).map_err(|e| e.to_string())?.plan.dispatches;
         let mut session =
@@ -204,6 +205,13 @@ fn run(
     let mut measured = measured?;
     let selected = measured.iter().find(|(_, place, _)| *place == 0).map_or(0.0, |(t, ..)| *t);
     measured.sort_by(|a, b| a.0.total_cmp(&b.0));
+    print(name, &key, flops, selected, &measured);
+    Ok(())
+}
+
+/// Prints measured candidates, fastest first, each with its time in microseconds and its number in the order of estimates.
+/// `selected` is the time of the selected candidate.
+fn print(name: &str, key: &str, flops: f64, selected: f64, measured: &[(f64, usize, &Choice)]) {
     let fastest = measured.first().map_or(0.0, |(t, ..)| *t);
     println!(
         "{name}: selected {selected:.1} µs, best {fastest:.1} µs, ratio {:.2}",
@@ -212,7 +220,7 @@ fn run(
     if let Some((time, _, choice)) = measured.first() {
         println!("  {{ problem = '{key}', configuration = \"{}\", us = {time:.1} }},", configuration(choice));
     }
-    for (time, place, choice) in &measured {
+    for (time, place, choice) in measured {
         let knobs: Vec<String> = choice.candidate.knobs.iter().map(|(n, v)| format!("{n}={v}")).collect();
         println!(
             "  {:>9.1} µs {:>6.1} TFLOP/s  estimated {:>9.1} µs (place {place:>3})  {:<14} {}",
@@ -223,5 +231,4 @@ fn run(
             knobs.join(" ")
         );
     }
-    Ok(())
 }

@@ -1,8 +1,8 @@
-//! Times the overhead of a run besides its dispatches, from Rust and from Python: one bundle with one small dispatch, one input
-//! and one output. `cargo bench -p drift-benches --bench overhead`; `DRIFT_TEST_TARGET` names the profile. The Python package runs
-//! from its sources with the library of `make library`: `DRIFT_LIBRARY` names its file, `DRIFT_PYTHON` the Python.
+//! Times the overhead of a run, from Rust and from Python, with a bundle of one small dispatch, one input and one output.
+//! `cargo bench -p drift-benches --bench overhead`; `DRIFT_TEST_TARGET` names the profile. The Python package runs from its
+//! sources with the library of `make library`: `DRIFT_LIBRARY` names its file, `DRIFT_PYTHON` the Python interpreter.
 //!
-//! Rust and Python alternate, because the load of the machine changes from second to second.
+//! Timed runs from Rust and from Python alternate, because the load of the machine changes from second to second.
 
 use std::path::Path;
 use std::process::Command;
@@ -34,7 +34,7 @@ fn main() -> Result<()> {
 }
 
 fn turns(path: &Path) -> Result<()> {
-    println!("| turn | Rust, us a run | Python | more |\n|---|---|---|---|");
+    println!("| repetition | us per run, Rust | us per run, Python | us more in Python |\n|---|---|---|---|");
     let mut differences = Vec::new();
     for turn in 1..=TURNS {
         let (rust, python) = (from_rust(path)?, from_python(path)?);
@@ -42,11 +42,11 @@ fn turns(path: &Path) -> Result<()> {
         differences.push(python - rust);
     }
     differences.sort_by(f64::total_cmp);
-    println!("median of what Python takes more: {:.1} us", differences.get(TURNS / 2).ok_or("no turn")?);
+    println!("median extra time of a run in Python: {:.1} us", differences.get(TURNS / 2).ok_or("no turn")?);
     Ok(())
 }
 
-/// The median time of a run, in microseconds.
+/// Median time of a run in this Rust process, in microseconds.
 fn from_rust(path: &Path) -> Result<f64> {
     let mut session = Session::load(path, &Options::default())?;
     let x = Array::from_f32(&[4, 3], &[0.5; 12]);
@@ -63,11 +63,11 @@ fn from_rust(path: &Path) -> Result<f64> {
     Ok(*times.get(RUNS / 2).ok_or("no run")?)
 }
 
-/// The median time of a run in a Python process, in microseconds.
+/// Median time of a run in a Python process, in microseconds.
 fn from_python(path: &Path) -> Result<f64> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let library = std::env::var_os("DRIFT_LIBRARY")
-        .ok_or("DRIFT_LIBRARY names no libdrift.so; make library builds one")?;
+        .ok_or("DRIFT_LIBRARY is not set to the path of libdrift.so; `make library` builds that file")?;
     let output = Command::new(std::env::var("DRIFT_PYTHON").unwrap_or_else(|_| "python3".to_owned()))
         .arg(root.join("benches/overhead.py"))
         .args([path.as_os_str(), RUNS.to_string().as_ref()])

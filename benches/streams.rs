@@ -1,7 +1,9 @@
-//! Times how fast small-M matmuls stream their weights: independent matmuls whose weights together exceed the device's cache. The
-//! time of one matmul is the time that as many more matmuls add.
-//! `cargo bench -p drift-benches --bench streams -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile, `DRIFT_BENCH_MIB` the weights
-//! to stream for each line, and `DRIFT_BENCH_KERNEL` a kernel whose candidates are all measured instead of the selected one.
+//! Times how fast matmuls of 1 to 16 rows stream their weights, with independent matmuls whose weights together exceed the
+//! device's cache. The time of one matmul is the difference between runs of 2n and of n matmuls, divided by n.
+//!
+//! `cargo bench -p drift-benches --bench streams -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile, `DRIFT_BENCH_MIB` the MiB
+//! of weights to stream for each line, and `DRIFT_BENCH_KERNEL` a kernel whose candidates are all measured instead of the
+//! selected one.
 
 use std::path::Path;
 
@@ -24,11 +26,11 @@ const SIZES: &[[u64; 2]] =
     &[[2048, 2048], [3072, 8192], [8192, 3072], [4096, 4096], [14336, 4096], [4096, 14336], [8192, 2048]];
 const ROWS: &[u64] = &[1, 2, 4, 8, 16];
 
-/// Encoding of the weights.
+/// Encoding of a timed matmul's weights.
 struct Weights {
     name: &'static str,
     transposed: bool,
-    /// Bits of a quantized value, and inputs of a group (0 for all inputs); `None` for f16.
+    /// Bits of a quantized weight, and number of inputs that share a scale (0 for all inputs); `None` for f16 weights.
     codes: Option<[u64; 2]>,
 }
 
@@ -42,7 +44,7 @@ const WEIGHTS: &[Weights] = &[
 ];
 
 impl Weights {
-    /// Bytes of a weight matrix on the device, with scales in f16.
+    /// Bytes of a weight matrix of `n` outputs and `k` inputs on the device, with its f16 scales.
     fn bytes(&self, [n, k]: [u64; 2]) -> u64 {
         match self.codes {
             None => n * k * 2,
@@ -90,20 +92,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Independent matmuls of one operand, each with its own weights.
+/// Graph of `count` independent matmuls that read the same `[m, k]` input, each with its own weights.
 fn graph([m, n, k]: [u64; 3], weights: &Weights, count: u64) -> Result<Graph, Box<dyn std::error::Error>> {
     let transposed = weights.transposed;
     let shape = if transposed { [n, k] } else { [k, n] };
-    let stored = weights.codes.map_or(String::new(), |[bits, group]| {
+    let encoding = weights.codes.map_or(String::new(), |[bits, group]| {
         let group = if group == 0 { k } else { group };
-        format!("\"stored\":\"u{bits} in groups of {group}\",")
+        format!("\"encoding\":\"u{bits} in groups of {group}\",")
     });
     let mut graph =
         format!("%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[{m},{k}]}}\n%1 = neg %0\n");
     for i in 0..count {
         let (constant, matmul) = (2 + 2 * i, 3 + 2 * i);
         graph += &format!(
-            "%{constant} = constant {{\"dtype\":\"f32\",\"shape\":[{},{}],{stored}\"random\":{i}}}\n\
+            "%{constant} = constant {{\"dtype\":\"f32\",\"shape\":[{},{}],{encoding}\"random\":{i}}}\n\
              %{matmul} = matmul %1 %{constant} {{\"trans_a\":false,\"trans_b\":{transposed}}}\n",
             shape[0], shape[1]
         );
@@ -114,7 +116,7 @@ fn graph([m, n, k]: [u64; 3], weights: &Weights, count: u64) -> Result<Graph, Bo
     Ok(graph_text::parse(&graph)?)
 }
 
-/// The measured configurations: all of a kernel, or the selected one.
+/// Candidates to measure for the graph's matmul: all of the kernel `only`, or else the selected candidate.
 fn choices(
     mut graph: Graph,
     target: &TargetProfile,
@@ -123,13 +125,14 @@ fn choices(
     let context = Context { target, precision: Precision::F16 };
     run_pipeline(&mut graph, &context, passes::Options::default())?;
     let matmul = problems(&graph, target).into_iter().find(|p| matches!(p.op, Op::MatMul(_)));
-    let matmul = matmul.ok_or("the matmul was rewritten by a pass")?;
+    let matmul =
+        matmul.ok_or("the graph has no matmul after the passes: a pass rewrote the matmul to measure")?;
     let all = candidates(&matmul, only, None);
     let wanted = all.iter().filter(|choice| only.is_none_or(|kernel| choice.kernel.name == kernel));
     Ok(wanted.take(if only.is_some() { usize::MAX } else { 1 }).cloned().collect())
 }
 
-/// Microseconds of a run with a graph's matmuls, including its overhead.
+/// Shortest time of a run of all matmuls of a graph in microseconds, with the run's overhead.
 fn run(
     graph: Graph,
     kernel: Option<&str>,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the runtime and its C interface for other systems, links the Windows build, and runs it under Wine if Wine's
-# Vulkan finds a driver. cross.sh TARGET_DIR [BUNDLE]: without a bundle, the Windows programs must fail with an error that
+# Vulkan finds a driver. Usage: cross.sh TARGET_DIR [BUNDLE]. Without a bundle, the Windows programs must fail with an error that
 # names the missing file.
 set -euo pipefail
 

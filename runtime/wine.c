@@ -1,4 +1,4 @@
-/* ProcessPrng, which Rust's standard library imports for random numbers and Wine 8 lacks. For tests under Wine. */
+/* ProcessPrng, a Windows function that Rust's standard library imports and Wine 8 lacks. For tests under Wine. */
 #include <windows.h>
 #include <ntsecapi.h>
 

@@ -1,4 +1,4 @@
-//! Runs the program `driftc` as a user does: exit codes, messages, and no panic for any input.
+//! Tests that run the program `driftc` as a user does. They check exit codes and messages, and that no input makes it panic.
 
 #[path = "cli/fixture.rs"]
 mod fixture;
@@ -186,7 +186,7 @@ fn weights_are_quantized_when_asked_for() {
     assert!(told.contains("matvec_quantized") && told.contains("panels of 8-bit values"), "{told}");
     let compile = |weights| ["compile", folder, "-t", "lavapipe", "-o", "/dev/null", "--weights", weights];
     refused(&compile("w4:33"), 2, "write `f16`, `q8`, `q844`");
-    refused(&compile("w4:64"), 1, "groups of 64 do not divide the 32 inputs");
+    refused(&compile("w4:64"), 1, "groups of 64 do not divide the 32 inputs of a matmul");
 }
 
 #[test]
@@ -368,7 +368,10 @@ fn shaders_for_browsers_are_written_as_the_bundle_has_them() {
     for kept in artifacts.iter().map(|a| &bytes[a.offset as usize..(a.offset + a.size) as usize]) {
         assert!(texts.iter().any(|text| text == kept), "not written: {}", text(kept));
     }
-    assert!(texts.iter().any(|t| text(t).contains("bits_ff800000")), "no shader has an infinity");
+    assert!(
+        texts.iter().any(|t| text(t).contains("bits_ff800000")),
+        "no emitted shader contains the bits of minus infinity"
+    );
 }
 
 #[test]

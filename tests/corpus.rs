@@ -1,4 +1,5 @@
-//! Compiles the models of `tests/corpus` with the program, runs them on the device and compares stored outputs.
+//! Compiles the models of `tests/corpus` with the program `driftc`, runs them on the device, and compares the outputs with stored
+//! outputs.
 
 use drift_tests::settings;
 use std::path::{Path, PathBuf};
@@ -6,7 +7,8 @@ use std::process::Command;
 
 use rayon::prelude::*;
 
-/// Tolerance relative to the element, and relative to the largest element.
+/// Tolerance of an output's elements at one precision: a fraction of the expected element plus a fraction of the
+/// largest expected element.
 struct Tolerance {
     precision: &'static str,
     relative: f64,
@@ -58,7 +60,8 @@ fn whisper_encoder() {
     check("whisper_encoder");
 }
 
-/// Image models with all tensors in each storage kind.
+/// Compiles two image models for each profile of `tests/storages`. The profiles store tensors in buffers or in different kinds of
+/// textures.
 #[test]
 fn storages() {
     let folder = root().join("tests/storages");
@@ -117,7 +120,11 @@ fn compare(expected: &Path, got: &Path, tolerance: &Tolerance) {
         for (i, (a, b)) in got.iter().zip(&want).enumerate() {
             let limit = tolerance.relative * b.abs() + tolerance.absolute * largest;
             let close = (a - b).abs() <= limit;
-            assert!(close, "output {n} at {}, element {i}: {a} instead of {b}", tolerance.precision);
+            assert!(
+                close,
+                "element {i} of output {n} at precision {} is {a} instead of {b}",
+                tolerance.precision
+            );
         }
         n += 1;
     }

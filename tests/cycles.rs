@@ -1,4 +1,4 @@
-//! No files of a crate import each other in a circle, except the operator enum with its operators.
+//! Tests that no files of a crate import each other in a circle, except the operator enum with its operators.
 //!
 //! A file depends on another if its code, without tests, names an item of the other. Re-exports are followed to the file that
 //! defines the item, so a `mod.rs` that only lists and re-exports its children depends on none of them.
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use drift_tests::modules::{Module, modules};
 
-/// Source folders of the crates.
+/// Source folders of the crates that are checked for circular imports.
 const CRATES: &[&str] = &[
     "benches/src",
     "compiler/cli/src",
@@ -22,7 +22,7 @@ const CRATES: &[&str] = &[
     "tests/src",
 ];
 
-/// The only circle: an enum of all operators, and the files of its operators.
+/// True for the files of the only allowed circle: the enum of all operators, and the files of its operators.
 fn is_operator(name: &str) -> bool {
     name == "ir::op" || name.starts_with("ir::ops")
 }
@@ -40,10 +40,14 @@ fn no_files_import_each_other_in_a_circle() {
             }
         }
     }
-    assert!(circles.is_empty(), "move what both files need into a third:\n{}", circles.join("\n"));
+    assert!(
+        circles.is_empty(),
+        "these files import each other in a circle; move what they share into another file:\n{}",
+        circles.join("\n")
+    );
 }
 
-/// Groups of at least two modules that reach each other.
+/// Returns the groups of at least two modules that depend on each other, directly or through others.
 fn circles_of(modules: &BTreeMap<String, Module>) -> Vec<Vec<String>> {
     let reachable: BTreeMap<&str, BTreeSet<&str>> =
         modules.keys().map(|name| (name.as_str(), reach(modules, name))).collect();
@@ -64,7 +68,7 @@ fn circles_of(modules: &BTreeMap<String, Module>) -> Vec<Vec<String>> {
     circles
 }
 
-/// Modules that a module depends on, directly or through others.
+/// Returns the modules that a module depends on, directly or through others.
 fn reach<'a>(modules: &'a BTreeMap<String, Module>, from: &str) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut waiting: Vec<&str> = modules[from].uses.iter().map(String::as_str).collect();

@@ -1,5 +1,5 @@
-//! Compares every decomposition with the node that it replaces, on the CPU reference and on the device, for all its cases and
-//! alternatives, in f32 and in f16. Compares fused matmuls with the nodes that they were fused from.
+//! Compares every alternative of every decomposition with the node that it replaces, on the CPU reference and on the device,
+//! for all cases of the decomposition, in f32 and in f16. Also compares fused matmuls with the nodes that they were fused from.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,10 @@ fn main() {
             };
             let precisions: Vec<Precision> =
                 [Precision::F32, Precision::F16].into_iter().filter(taken).collect();
-            assert!(!precisions.is_empty(), "{name}: nothing to replace in its own case");
+            assert!(
+                !precisions.is_empty(),
+                "{name}: the decomposition finds no node to replace in one of its own test cases"
+            );
             for precision in precisions {
                 let name = format!("{name}/{precision}");
                 trials
@@ -48,7 +51,7 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// A case before an alternative replaces one of its nodes.
+/// Returns the lowered graph of a case before an alternative replaces one of its nodes.
 fn whole(case: &str, precision: Precision) -> Result<Graph, String> {
     let given = graph_text::parse(case).map_err(|e| e.to_string())?;
     let mut options = Options { precision, ..Options::default() };
@@ -56,7 +59,7 @@ fn whole(case: &str, precision: Precision) -> Result<Graph, String> {
     Ok(compile::lower(&given, &device::target(), &options).map_err(|e| e.to_string())?.graph)
 }
 
-/// The alternatives of a graph's nodes.
+/// Returns the numbers that identify the alternatives which a decomposition offers for the nodes of a graph.
 fn variants(decomposition: &Decomposition, graph: &Graph) -> BTreeSet<u32> {
     let target = device::target();
     graph.topological().iter().flat_map(|id| (decomposition.alternatives)(graph, *id, &target)).collect()
@@ -122,7 +125,8 @@ fn fuse(case: &str, precision: Precision) -> Result<(), String> {
     Ok(())
 }
 
-/// The lowest and highest values of the symbols; empty if there are no symbols.
+/// Returns two sets of values for the symbols of a graph: all lower bounds, and all upper bounds. Returns one empty set
+/// for a graph without symbols.
 fn bindings(graph: &Graph) -> Vec<Bindings> {
     let at = |end: usize| graph.bounds.iter().map(|(name, b)| (name.clone(), [b.0, b.1][end])).collect();
     if graph.bounds.is_empty() { vec![Bindings::new()] } else { vec![at(0), at(1)] }

@@ -1,4 +1,4 @@
-//! Models with extreme attributes and sizes compile for every profile in every precision.
+//! Tests that models with extreme attributes and sizes compile for every built-in profile in every precision.
 
 use drift_runtime::format::Feature;
 use drift_tests::compare::{Tolerance, compare};
@@ -58,7 +58,8 @@ fn filters_without_elements() {
     compiles(17, last(&["z", "w"]), vec![ones("z", &[1, 0, 4, 4]), ones("w", &[8, 0, 3, 3])]);
 }
 
-/// One shader module serves textures of f16 and of f32, which need separate pipelines.
+/// Two nodes with the same shader module need separate pipelines if one node reads textures of f16 and the other one textures of
+/// f32.
 #[test]
 fn equal_modules_over_textures_of_two_types() {
     let norm = |x: &str, y: &str| node("InstanceNormalization", &[x, "s", "s"], &[y]);
@@ -97,7 +98,7 @@ fn casts_of_integers_to_halves() {
     }
 }
 
-/// A size expression that does not fit the bundle format is refused, and the error names the tensor.
+/// A symbolic size whose expression is too long for the bundle format is refused; the error suggests `--dim`.
 #[test]
 fn sizes_that_are_too_long() {
     let symbols = ["a", "b", "c", "d", "e", "f"];
@@ -165,15 +166,17 @@ output "held" %5
     }
 }
 
-/// Weights larger than the target's largest binding are split, and the result does not change.
+/// Weights larger than the target's largest storage buffer binding are split, and the result does not change.
 #[test]
 fn weights_beyond_what_is_bound_at_once() {
-    for (stored, negative) in [("", false), (r#","stored":"q8_0""#, true), (r#","stored":"q4_k""#, false)] {
+    for (encoding, negative) in
+        [("", false), (r#","encoding":"q8_0""#, true), (r#","encoding":"q4_k""#, false)]
+    {
         let text = format!(
             r#"
 symbol n 1..7
 %0 = input {{"name":"ids","dtype":"i64","shape":[2,"n"]}}
-%1 = constant {{"dtype":"f32","shape":[300,256]{stored},"random":1}} "embed_tokens.weight"
+%1 = constant {{"dtype":"f32","shape":[300,256]{encoding},"random":1}} "embed_tokens.weight"
 %2 = gather %1 %0 {{"axis":0}}
 %3 = tanh %2
 %4 = matmul %3 %1 {{"trans_a":false,"trans_b":true}}
@@ -189,7 +192,7 @@ output "y" %4
         let options = Options::default();
         let lowered = lower(&graph, &target, &options).unwrap();
         let split = lowered.passes.iter().find(|report| report.pass == "split-weights").unwrap();
-        assert_eq!(split.changes.count, 1, "{stored}");
+        assert_eq!(split.changes.count, 1, "{encoding}");
         let got = device::run_lowered(&target, lowered, &options, &inputs).unwrap();
         compare("y", &got[0].1, &want[0].1, Tolerance { relative: 1e-4, absolute: 1e-3 }).unwrap();
     }

@@ -1,9 +1,9 @@
-//! Emitted shaders and plans do not change unheeded: hashes for the cases of all operators and for some models, for every
-//! built-in profile.
+//! Tests that emitted shaders and plans do not change by accident. The tests compare hashes of the shaders and plans, for the
+//! cases of all operators and for some models, for every built-in profile.
 //!
-//! `emission.txt` has one line for each kernel or model and profile. DRIFT_BLESS=1 rewrites it after an intended change, and its
-//! diff names what changed. `cargo run -p drift-tests --bin emission -- --text KERNEL PROFILE`, run before and after, shows the
-//! difference. `shaders/` has one shader of each kernel as text.
+//! `emission.txt` has one hash for each kernel or model and profile. DRIFT_BLESS=1 rewrites the file after an intended change,
+//! and its diff names the changed kernels. `cargo run -p drift-tests --bin emission -- --text KERNEL PROFILE`, run before and
+//! after a change, shows the difference of the shaders. `shaders/` has one shader of each kernel as text.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -30,11 +30,11 @@ fn emitted_shaders_and_plans_are_unchanged() {
         .par_iter()
         .map(|target| {
             let fail = |e: String| panic!("{}: {e}", target.name);
-            let of = |(name, graph, precision): &(String, _, Precision)| {
+            let hash = |(name, graph, precision): &(String, _, Precision)| {
                 model_hash(graph, target, *precision)
                     .unwrap_or_else(|e| panic!("{name} for {}: {e}", target.name))
             };
-            (kernels(target).unwrap_or_else(fail), models.iter().map(of).collect())
+            (kernels(target).unwrap_or_else(fail), models.iter().map(hash).collect())
         })
         .collect();
     let rows = KERNELS.iter().map(|kernel| kernel.name).chain(models.iter().map(|(name, ..)| name.as_str()));
@@ -57,7 +57,7 @@ fn emitted_shaders_and_plans_are_unchanged() {
     let changes: Vec<String> = removed.chain(added).collect();
     assert!(
         got == want,
-        "{}\nDRIFT_BLESS=1 accepts the change; --bin emission -- --text NAME PROFILE shows a shader",
+        "hashes of emitted shaders or plans changed:\n{}\nDRIFT_BLESS=1 accepts the new hashes; `cargo run -p drift-tests --bin emission -- --text NAME PROFILE` prints the shaders or the plan of NAME",
         changes.join("\n")
     );
 }

@@ -1,5 +1,5 @@
-//! The first run or compilation of a model: sizes from arrays, inputs that become constants, the cache folder, assumed bounds,
-//! and errors that name an option that works.
+//! Tests of the first run or compilation of a model with `driftc`: sizes that are taken from input arrays, inputs that become
+//! constants, the cache folder, assumed bounds, and errors that suggest an option that works.
 
 use drift_tests::settings;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use drift_tests::onnx::{
 use driftc::import::onnx::schema::tensor_proto::DataType;
 use driftc::import::onnx::schema::{GraphProto, ModelProto, NodeProto};
 
-/// A folder for models, arrays, bundles and cached files.
+/// Temporary folder for models, arrays, bundles and cached files.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -32,7 +32,7 @@ impl Place {
         self.text(name)
     }
 
-    /// Writes an array and returns `NAME=FILE`.
+    /// Writes an array to a `.npy` file and returns the argument `NAME=FILE`.
     fn array(&self, name: &str, descr: &str, shape: &[usize], data: &[u8]) -> String {
         let sizes: String = shape.iter().map(|d| format!("{d},")).collect();
         let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sizes}), }}");
@@ -62,7 +62,7 @@ impl Place {
         command.env("XDG_CACHE_HOME", self.path("cache")).args(args).output().unwrap()
     }
 
-    /// Runs a command that must succeed; returns its standard output and standard error.
+    /// Runs `driftc` with arguments that must succeed; returns its standard output and standard error.
     fn done(&self, args: &[&str]) -> (String, String) {
         let output = self.driftc(args);
         let (out, err) = texts(&output);
@@ -70,13 +70,13 @@ impl Place {
         (out, err)
     }
 
-    /// Runs a command that must fail with a message.
+    /// Runs `driftc` with arguments that must fail with the exit code `code` and a message that contains all of `says`.
     fn refused(&self, args: &[&str], code: i32, says: &[&str]) {
         let output = self.driftc(args);
         let (_, err) = texts(&output);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {err}");
         for part in says {
-            assert!(err.contains(part), "{args:?} does not say `{part}`:\n{err}");
+            assert!(err.contains(part), "the error of {args:?} does not contain `{part}`:\n{err}");
         }
     }
 
@@ -98,12 +98,12 @@ fn target() -> String {
     settings::target_name()
 }
 
-/// `y = x + x` of shape `[batch, seq]`.
+/// Returns an ONNX model of `y = x + x` with the shape `[batch, seq]`.
 fn doubling() -> ModelProto {
     model(17, graph(vec![input("x", &["batch", "seq"])], vec![node("Add", &["x", "x"], &["y"])], &["y"]))
 }
 
-/// `y = x` if `rate` is 16000, else `y = -x`; the other branch for any other rate.
+/// Returns an ONNX model of `y = abs(x)` if the input `rate` is 16000, else `y = -x`.
 fn branching() -> ModelProto {
     let branch = |operator: &str, out: &str| graph(vec![], vec![node(operator, &["x"], &[out])], &[out]);
     let decided = |then: GraphProto, other: GraphProto| -> NodeProto {
@@ -207,7 +207,7 @@ fn an_input_that_decides_is_pinned() {
     let t = target();
     let bundle = place.text("b.drift");
     let compile = ["compile", &m, "-t", &t, "-o", &bundle];
-    place.refused(&compile, 1, &["at run time", "add --const rate=16000: with that it imports"]);
+    place.refused(&compile, 1, &["at run time", "add --const rate=16000 to import the model"]);
     place.done(&[&compile[..], &["--const", "rate=16000"]].concat());
     let x = place.floats("x", &[1, 4], -2.0);
     let (out, _) = place.done(&["run", &bundle, "--input", &x]);
@@ -226,7 +226,7 @@ fn an_input_that_decides_is_pinned() {
     }
     // A sample decides too, given with --like or as the input of a run.
     let (_, err) = place.done(&[&compile[..], &["--like", &rate]].concat());
-    assert!(err.contains("the values of input `rate` decide"), "{err}");
+    assert!(err.contains("the values of input `rate` decide shapes or conditions"), "{err}");
     let run = |rate: &str| place.done(&["run", &m, "--input", &x, "--input", rate]);
     let (out, err) = run(&rate);
     assert!(out.contains("= 2, 2, 2, 2") && err.contains("compiled in"), "{out}{err}");
@@ -234,7 +234,7 @@ fn an_input_that_decides_is_pinned() {
     assert!(run(&place.scalar("rate", 8000)).1.contains("compiled before"));
 }
 
-/// One input decides whether another one does: the error names both.
+/// If the value of one input decides whether a second input must be known at compile time, the error names both inputs.
 #[test]
 fn inputs_that_decide_one_after_the_other() {
     let place = Place::new();
@@ -261,7 +261,7 @@ fn inputs_that_decide_one_after_the_other() {
     let mut g = graph(vec![input("x", &["4"]), scalar("rate"), scalar("mode")], outer, &["c_y"]);
     g.initializer = vec![integers("known", &[], &[16000]), integers("three", &[], &[3])];
     let m = place.model("nested.onnx", &model(17, g));
-    let says = ["add --const rate=16000 --const mode=", "with that it imports"];
+    let says = ["add --const rate=16000 --const mode=", "to import the model"];
     place.refused(&["compile", &m, "-t", &target(), "-o", &place.text("b.drift")], 1, &says);
 }
 
@@ -327,7 +327,8 @@ fn samples_give_sizes() {
     place.refused(&[&compile[..], &likes, &["--like", &flat]].concat(), 2, &["has 2 axes"]);
 }
 
-/// Symbols without bounds get bounds by their role, and no tensor exceeds what a device can bind.
+/// Symbols without bounds get bounds by their role (batch, image side), lowered so that no tensor exceeds the bytes that
+/// devices can bind.
 #[test]
 fn bounds_are_assumed_by_role() {
     let place = Place::new();
@@ -345,7 +346,8 @@ fn bounds_are_assumed_by_role() {
     assert!(err.contains("assuming 1..=8 (batch)") && err.contains("assuming 1..=256 (sequence)"), "{err}");
 }
 
-/// A slice that ends at the size or before: one bundle serves both kinds of sizes.
+/// A slice may end at a fixed index or at the end of the axis, whichever comes first. One bundle serves sizes below and above
+/// that index.
 #[test]
 fn slices_end_where_the_size_does() {
     let place = Place::new();
@@ -365,7 +367,8 @@ fn slices_end_where_the_size_does() {
     }
 }
 
-/// If the first assumed bounds are refused, others are tried. If only one size works, the error names it.
+/// If nodes refuse the first assumed bounds of a symbol, the importer tries other bounds. If only one size works, the error
+/// names the size.
 #[test]
 fn what_only_bounds_refuse_is_said_with_a_size() {
     let place = Place::new();
@@ -399,17 +402,17 @@ fn what_only_bounds_refuse_is_said_with_a_size() {
     );
     g.initializer = vec![integers("zero", &[], &[0]), integers("zeros", &[1], &[0])];
     let m = place.model("topk.onnx", &model(17, g));
-    place.refused(&["compile", &m, "-t", &t, "-o", &bundle], 1, &["add --dim n=1: with that it imports"]);
+    place.refused(&["compile", &m, "-t", &t, "-o", &bundle], 1, &["add --dim n=1 to import the model"]);
     // The number of tokens must equal the number of positions, which none of the tried bounds contains.
     let mut g = graph(vec![input("x", &["1", "count", "4"])], vec![node("Add", &["x", "c"], &["y"])], &["y"]);
     g.initializer = vec![floats("c", &[1, 197, 1], &[0.5; 197])];
     let m = place.model("positions.onnx", &model(17, g));
     let compile = ["compile", &m, "-t", &t, "-o", &bundle];
-    place.refused(&compile, 1, &["add --dim count=197: with that it imports"]);
+    place.refused(&compile, 1, &["add --dim count=197 to import the model"]);
     place.refused(&[&compile[..], &["--dim", "count=1..256"]].concat(), 1, &["add --dim count=197"]);
 }
 
-/// `compile` and `inspect` state the same number of bytes for a profile with textures.
+/// `driftc compile` and `driftc inspect` state the same number of bytes of intermediate memory for a profile with textures.
 #[test]
 fn compile_and_inspect_agree_about_memory() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! Specializations for some sizes of a model: run on the device at every size, compared with the CPU reference, and with their
-//! packed constants counted.
+//! Tests of specializations: functions that are compiled for some sizes of a model. They run on the device at several sizes and
+//! are compared with the CPU reference, and their packed constants are counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use driftc::kernels::cases::{CASES, Cases};
 use driftc::lowering::{lower_all, lower_model};
 use rayon::prelude::*;
 
-/// A transformer block: a view that splits heads, attention over a symbolic length, two matmuls with residual adds.
+/// Graph of a transformer block: a view that splits heads, attention over a symbolic length, two matmuls with residual adds.
 const BLOCK: &str = r#"
 symbol batch 1..4
 symbol seq 1..70
@@ -120,15 +120,20 @@ fn functions_share_large_packed_constants_where_that_costs_little() {
     assert!(!special.is_empty() && special.is_subset(&general), "{special:?} besides {general:?}");
 }
 
-/// The cases of an operator become functions of one model. They use common shaders on targets that compile at every start.
+/// The test cases of each operator become functions of one model. On targets that compile shaders at every start, these
+/// functions use common shaders that read sizes from parameters, and still compute the same results.
 #[test]
 fn shaders_that_serve_several_sizes_compute_the_same() {
     let counts: Vec<[usize; 2]> = CASES.par_iter().map(apart_and_together).collect();
     let [apart, together] = [0, 1].map(|i| counts.iter().map(|count| count[i]).sum::<usize>());
-    assert!(together + 20 < apart, "{together} shaders instead of {apart}");
+    assert!(
+        together + 20 < apart,
+        "common shaders should reduce the number of shaders by more than 20, but there are {together} with common shaders and {apart} without"
+    );
 }
 
-/// Counts shaders of an operator's cases, without and with common shaders. Every second case runs with common shaders.
+/// Counts the shaders of an operator's cases without and with common shaders. Also runs every second case with common shaders and
+/// compares the results with the CPU reference.
 fn apart_and_together(cases: &Cases) -> [usize; 2] {
     let mut target = device::target();
     let options = Options { specialize: Specialize::Never, ..Options::default() };

@@ -1,6 +1,7 @@
-//! The functions of language models: every division of a text into runs gives the stored logits, as the whole graph does.
+//! Tests of the functions of language models (`prefill`, `decode` and so on): every division of a text into runs gives the stored
+//! logits, as the graph of the whole text does.
 //!
-//! The reference evaluates every function. The device runs some models with their KV caches, each in one precision, because a
+//! The CPU reference evaluates every function. The device runs some models with their KV caches, each in one precision, because a
 //! software driver needs many seconds to compile the shaders of one model.
 
 use std::collections::BTreeMap;
@@ -24,23 +25,24 @@ use driftc::quantize::caches;
 use driftc::target::TargetProfile;
 use rayon::prelude::*;
 
-/// Number of tokens of the stored texts.
+/// Number of tokens of the stored texts that the tests use.
 const TEXT: usize = 40;
-/// Tokens in one run on the device, equal to the size of `verify`, so that both use the same shaders.
+/// Number of tokens in one run of `prefill` on the device. It equals the number for `verify`, so that both functions use the same
+/// shaders.
 const CHUNK: i64 = 16;
-/// Tolerance of a logit in f32.
+/// Maximum absolute error of a logit in f32.
 const F32: f32 = 2e-4;
-/// Tolerance of a logit in f16, in standard deviations of the logits.
+/// Maximum accepted error of a logit if the model runs in f16, in standard deviations of the logits.
 const F16: f32 = 3e-2;
-/// Tolerance of a logit with an 8-bit KV cache, in standard deviations of the logits.
+/// Maximum error of a logit with an 8-bit KV cache, in standard deviations of the logits.
 const CODES: f32 = 1e-1;
 
-/// Returns the functions of a model on the test device.
+/// Compiles the functions of a model and loads them on the test device.
 fn open(model: &Model, options: &Options) -> Machine {
     open_for(device::target(), model, options)
 }
 
-/// Returns the functions of a model, compiled for a target that the test device fits.
+/// Compiles the functions of a model for a target, and loads them on the test device, which must fit the target.
 fn open_for(target: TargetProfile, model: &Model, options: &Options) -> Machine {
     let functions = lower_model(model, &target, options).unwrap_or_else(|e| panic!("{e}"));
     let folder = tempfile::tempdir().unwrap();
@@ -51,7 +53,7 @@ fn open_for(target: TargetProfile, model: &Model, options: &Options) -> Machine 
     Machine::Device(Box::new(session))
 }
 
-/// Language models of `tests/language`, with the first row of their stored ids and its logits.
+/// Returns all language models of `tests/language`, each with the first row of its stored token ids and their logits.
 fn models() -> Vec<(PathBuf, Vec<i32>, Array)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("language");
     let mut models: Vec<PathBuf> = fs::read_dir(root)
@@ -94,14 +96,14 @@ fn load_with(path: &Path, sizes: &[(&str, i64)]) -> Model {
     drift_models::load(path, &dims).unwrap_or_else(|e| panic!("{e}")).0
 }
 
-/// Runs the functions of a model: on the reference or on the device.
+/// Place where the functions of a model run, with their states: the CPU reference or the device.
 enum Machine {
     Device(Box<Session>),
     Reference(Vec<EntryPoint>, eval::States),
 }
 
 impl Machine {
-    /// Bounds of a function's symbol, if the function has it.
+    /// Returns the bounds of a function's symbol, if the function has the symbol.
     fn bounds(&self, function: &str, symbol: &str) -> Option<(i64, i64)> {
         match self {
             Self::Device(session) => {
@@ -112,7 +114,7 @@ impl Machine {
         }
     }
 
-    /// Number of tokens in a run of a function.
+    /// Returns the number of token ids that one run of a function takes.
     fn rows(&self, function: &str) -> usize {
         let rows = match self {
             Self::Device(session) => session.inputs(function).unwrap()[0].shape[1].as_constant(),
@@ -124,7 +126,7 @@ impl Machine {
         rows.unwrap() as usize
     }
 
-    /// Runs a function; returns its logits and its next tokens.
+    /// Runs a function of the model; returns its outputs `logits` and `next`.
     fn run(&mut self, function: &str, ids: &[i32], symbols: &Bindings) -> (Vec<f32>, Vec<i32>) {
         match self {
             Self::Device(session) => {
@@ -164,7 +166,7 @@ fn graph<'a>(entry_points: &'a [EntryPoint], name: &str) -> &'a Graph {
     &entry_points.iter().find(|entry| entry.name == name).unwrap().graph
 }
 
-/// Runs a function on some ids after `past` others; returns the rows of logits and the next tokens.
+/// Runs a function on token ids after the `past` ids in the KV cache; returns the rows of logits and the next tokens.
 fn step(machine: &mut Machine, function: &str, past: usize, ids: &[i32]) -> (Vec<f32>, Vec<i32>) {
     let mut padded = ids.to_vec();
     // The padding ids must have no effect.
@@ -179,7 +181,7 @@ fn step(machine: &mut Machine, function: &str, past: usize, ids: &[i32]) -> (Vec
     machine.run(function, &padded, &symbols)
 }
 
-/// Returns the largest difference from the stored logits at some positions.
+/// Returns the largest difference of logits from the stored logits of the positions from `first` on.
 fn differ(got: &[f32], stored: &Array, first: usize) -> f32 {
     let vocab = stored.shape[1];
     let want = &stored.floats().unwrap()[first * vocab..];
@@ -194,7 +196,7 @@ fn deviation(values: &[f32]) -> f32 {
     (values.iter().map(|v| (v - mean).powi(2)).sum::<f32>() / values.len() as f32).sqrt()
 }
 
-/// Divides a text into runs in several ways; returns the largest error.
+/// Runs a text through a model's functions, divided into runs in several ways; returns the largest error of a logit.
 fn cut(machine: &mut Machine, ids: &[i32], stored: &Array) -> f32 {
     let mut worst = 0.0f32;
     let vocab = stored.shape[1];
@@ -228,16 +230,17 @@ fn cut(machine: &mut Machine, ids: &[i32], stored: &Array) -> f32 {
     worst
 }
 
-/// Models that the device runs in f32: architectures that differ most, and quantized weights of several formats.
+/// Models of `tests/language` that the device runs in f32: very different architectures, and quantized weights of several
+/// formats.
 const IN_F32: [&str; 4] = ["gemma3", "gpt2", "llama-k.gguf", "mixtral"];
-/// Models that the device runs in f16.
+/// Models of `tests/language` that the device runs in f16.
 const IN_F16: [&str; 2] = ["gemma2", "qwen3-moe"];
-/// Models that the device runs with `prefill_long`.
+/// Models of `tests/language` that the device runs with the function `prefill_long`.
 const IN_LONG: [&str; 2] = ["concat.onnx", "llama-k.gguf"];
-/// Models that the device runs with an 8-bit KV cache.
+/// Models of `tests/language` that the device runs with an 8-bit KV cache.
 const IN_CODES: [&str; 3] = ["grouped.onnx", "llama", "phi3"];
 
-/// A model of `tests/language`.
+/// Returns a model of `tests/language` with its stored token ids and logits.
 fn named(name: &str) -> (PathBuf, Vec<i32>, Array) {
     with_stored(Path::new(env!("CARGO_MANIFEST_DIR")).join("language").join(name))
 }
@@ -283,7 +286,10 @@ fn f16_differs_by_its_rounding() {
         let options = Options { precision: Precision::F16, ..Options::default() };
         let mut device = open(&load(&path, 50, CHUNK), &options);
         let error = cut(&mut device, &ids[..TEXT], &stored) / deviation(stored.floats().unwrap());
-        assert!(error < F16, "{name} differs by {error} standard deviations");
+        assert!(
+            error < F16,
+            "the logits of {name} differ from the stored ones by {error} standard deviations"
+        );
     }
 }
 
@@ -298,11 +304,14 @@ fn quantized_caches_differ_by_their_rounding() {
         let mut device = open(&model, &Options::default());
         let error = cut(&mut device, &ids[..TEXT], &stored) / deviation(stored.floats().unwrap());
         // The rounding of keys and values shows, and is small.
-        assert!(error > 1e-4 && error < CODES, "{name} differs by {error} standard deviations");
+        assert!(
+            error > 1e-4 && error < CODES,
+            "the logits of {name} differ from the stored ones by {error} standard deviations"
+        );
     }
 }
 
-/// Long chunks before and after shorter ones give the same logits.
+/// A text that is divided into runs of `prefill_long`, `prefill` and `decode` gives the stored logits.
 #[test]
 fn long_chunks_give_the_same_logits() {
     IN_LONG.into_par_iter().for_each(|name| {
@@ -316,22 +325,27 @@ fn long_chunks_give_the_same_logits() {
             let (logits, next) = step(&mut device, function, past, &ids[past..past + size]);
             past += size;
             let error = differ(&logits, &stored, past - 1);
-            assert!(error < F32, "{name} differs by {error} behind {past} tokens");
+            assert!(
+                error < F32,
+                "{name}: a logit after {past} tokens differs from the stored one by {error}"
+            );
             // Every function with an output `next` keeps the last selected token.
             let (want, _) = step(&mut device, "decode", past, &next);
             let (_, again) = step(&mut device, function, past - size, &ids[past - size..past]);
             let (got, _) = step(&mut device, "decode", past, &[-1]);
-            assert_eq!((got, again), (want, next), "{name} behind {past} tokens");
+            assert_eq!((got, again), (want, next), "{name} after {past} tokens");
         }
         assert_eq!(past, 37);
     });
 }
 
-/// Models compiled with `--batch-invariant`: windows, soft caps, experts and quantized weights of several formats.
+/// Models of `tests/language` that are compiled with `--batch-invariant`. They have sliding windows, soft caps, experts and
+/// quantized weights of several formats.
 const IN_ONE_WAY: [&str; 8] =
     ["gemma2", "gemma3", "llama-gptq-order", "llama-k.gguf", "mistral", "phi3", "qwen3-moe", "grouped.onnx"];
 
-/// `decode` gives the same bits as every row of `verify`, for any number of rows.
+/// Checks that `decode` of a batch-invariant model gives logits with the same bits as each row of `verify`, for any number of
+/// rows.
 fn agree_in_every_bit(target: TargetProfile, name: &str, precision: Precision) {
     let (path, ids, stored) = named(name);
     let mut model = load(&path, 64, CHUNK);
@@ -343,7 +357,10 @@ fn agree_in_every_bit(target: TargetProfile, name: &str, precision: Precision) {
     for past in 0..TEXT {
         let (logits, next) = step(&mut device, "decode", past, &ids[past..=past]);
         assert_eq!((logits.len(), next.len()), (stored.shape[1], 1), "{name}");
-        assert!(differ(&logits, &stored, past) < limit, "{name} behind {past} tokens");
+        assert!(
+            differ(&logits, &stored, past) < limit,
+            "{name}: a logit after {past} tokens differs too much from the stored one"
+        );
         rows.push((logits, next[0]));
     }
     device.reset();
@@ -352,7 +369,10 @@ fn agree_in_every_bit(target: TargetProfile, name: &str, precision: Precision) {
         let (logits, next) = step(&mut device, "verify", past, &ids[past..past + count]);
         for (row, (logits, next)) in logits.chunks(stored.shape[1]).zip(next).enumerate() {
             let (want, best) = &rows[past + row];
-            assert!(logits == want && next == *best, "{name}, row {row} behind {past} tokens");
+            assert!(
+                logits == want && next == *best,
+                "{name}: row {row} of `verify` after {past} tokens differs from `decode`"
+            );
         }
         past += count;
     }
@@ -367,11 +387,11 @@ fn batch_invariant_functions_agree_in_every_bit() {
     });
 }
 
-/// Batch invariance on matrix units, if the driver has them.
+/// `decode` and `verify` of batch-invariant models also agree in every bit on matrix units, if the driver has them.
 #[test]
 fn batch_invariant_functions_agree_on_matrix_units() {
     let Some(target) = device::matrix_target() else {
-        eprintln!("no device of the tests has matrix units");
+        eprintln!("not run: no device of the tests has matrix units");
         return;
     };
     for name in ["llama-k.gguf", "mistral"] {
@@ -379,14 +399,15 @@ fn batch_invariant_functions_agree_on_matrix_units() {
     }
 }
 
-/// A model that is no decoder with caches, or that has sizes of its own, stays one graph; unsuitable sizes are refused.
+/// An ONNX model becomes functions with a KV cache only if it is a decoder with caches and the user sets no size that
+/// the ONNX file declares. Unsuitable context lengths are refused.
 #[test]
 fn onnx_models_become_functions_where_they_can() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("language/concat.onnx");
     let load =
         |name: &str, low, high| language::onnx::load(&path, &Dims::from([(name.into(), (low, high))]), None);
-    for own in ["batch_size", "sequence_length", "past_sequence_length"] {
-        assert!(load(own, 1, 1).unwrap().is_none(), "{own}");
+    for size in ["batch_size", "sequence_length", "past_sequence_length"] {
+        assert!(load(size, 1, 1).unwrap().is_none(), "{size}");
     }
     let names = |model: &Model| model.entry_points.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
     // The number of tokens equals the number of positions in a table.
@@ -400,10 +421,10 @@ fn onnx_models_become_functions_where_they_can() {
     assert!(long.entry_points.iter().all(|entry| entry.keep_if_faster_than.is_none()));
     assert_eq!(graph(&long.entry_points, "prefill_long").bounds["past"], (0, 8));
     let error = load("context", 65, 65).unwrap_err().to_string();
-    assert!(error.contains("at most 64"), "{error}");
+    assert!(error.contains("it must be one number from 1 to 64"), "{error}");
 }
 
-/// Graphs with every kind of state update that a plan supports.
+/// Named graphs in text form. Together they have every kind of state update that a plan supports.
 const STATES: &[(&str, &str)] = &[
     // A matmul and a sum write into the state through views.
     (
@@ -504,7 +525,8 @@ fn states_hold_what_the_reference_says() {
     }
 }
 
-/// The new rows of the first graph are computed in the states' memory: one dispatch for each operator.
+/// In the graph `in place` of [`STATES`], new rows are computed directly in the states' memory, with one dispatch for each
+/// operator and no copies.
 #[test]
 fn parts_are_computed_where_states_lie() {
     let graph = graph_text::parse(STATES[0].1).unwrap();

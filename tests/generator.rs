@@ -1,5 +1,5 @@
-//! The generator with language models of `tests/language` on the device: every way to generate gives the text of single steps,
-//! and the stored logits.
+//! Tests of the runtime's `Generator` with language models of `tests/language` on the device. Every way to generate
+//! (chunks, draft tokens, restored states) gives the same tokens as single decode steps, and the stored logits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,14 +17,14 @@ use rayon::prelude::*;
 const CONTEXT: i64 = 64;
 const GENERATED: usize = 24;
 
-/// A language model, the first row of its stored ids, and its logits.
+/// Language model of `tests/language` with the first row of its stored token ids, and the logits of that row.
 struct Stored {
     path: PathBuf,
     ids: Vec<u32>,
     logits: Vec<f32>,
 }
 
-/// Folders and files that accept texts of any length.
+/// Returns the language models of `tests/language` that accept texts of any length.
 fn models() -> Vec<Stored> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("language");
     let mut models: Vec<PathBuf> = fs::read_dir(root)
@@ -49,12 +49,12 @@ fn stored(path: PathBuf) -> Stored {
     Stored { path, ids, logits }
 }
 
-/// Compiles a bundle with this chunk size.
+/// Compiles the bundle of a language model whose function `prefill` reads `chunk` tokens in one run.
 fn bundle(path: &Path, chunk: i64) -> drift_runtime::Bundle {
     written(&load(path, &[("chunk", chunk)]))
 }
 
-/// Compiles a bundle without `sample`, so that the host draws tokens.
+/// Compiles the bundle of a language model without the function `sample`, so that the host draws tokens.
 fn without_sample(path: &Path) -> drift_runtime::Bundle {
     let mut model = load(path, &[("chunk", 16)]);
     model.entry_points.retain(|entry| entry.name != "sample");
@@ -82,14 +82,14 @@ fn open(bundle: drift_runtime::Bundle, frames: usize) -> Generator {
     Generator::new(Session::from_bundle(bundle, &options).unwrap()).unwrap()
 }
 
-/// Continues the text by a number of tokens.
+/// Generates `n` tokens after the tokens of the conversation. Returns all tokens of the conversation.
 fn run(generator: &mut Generator, draft: &mut Draft, n: usize) -> Vec<u32> {
     let request = Request { max_tokens: n, ..Request::default() };
     generator.generate(&request, draft, &mut |_| true).unwrap_or_else(|e| panic!("{e}"));
     generator.tokens().to_vec()
 }
 
-/// Returns the text that single steps from the start give.
+/// Evaluates the prompt and generates tokens with one token in each run. Returns prompt and generated tokens.
 fn by_steps(generator: &mut Generator, prompt: &[u32]) -> Vec<u32> {
     generator.truncate(0);
     for id in prompt.split_last().unwrap().1 {
@@ -117,13 +117,17 @@ fn every_way_of_generating_gives_the_same_text() {
             generator.append(prompt).unwrap();
             run(&mut generator, draft, GENERATED)
         };
-        assert_eq!(fresh(&mut Draft::None), expected, "{name}, in chunks");
-        assert_eq!(fresh(&mut Draft::NGram), expected, "{name}, checking what came before");
+        assert_eq!(fresh(&mut Draft::None), expected, "{name}, reading the prompt in chunks of 16");
+        assert_eq!(fresh(&mut Draft::NGram), expected, "{name}, with draft tokens from an n-gram search");
         // A draft model with other kernels, one frame, and its own chunk size.
         let mut small = open(written(&load(&path, &[("chunk", 4), ("long", 16)])), 1);
         small.append(prompt).unwrap();
-        assert_eq!(run(&mut small, &mut Draft::None, GENERATED), expected, "{name}, in chunks of 16 and 4");
-        assert_eq!(fresh(&mut Draft::Model(Box::new(small))), expected, "{name}, with a draft");
+        assert_eq!(
+            run(&mut small, &mut Draft::None, GENERATED),
+            expected,
+            "{name}, reading the prompt in chunks of 16 and 4"
+        );
+        assert_eq!(fresh(&mut Draft::Model(Box::new(small))), expected, "{name}, with a draft model");
         // The first half here, the rest from a saved file in another conversation.
         generator.truncate(0);
         generator.append(prompt).unwrap();
@@ -135,7 +139,8 @@ fn every_way_of_generating_gives_the_same_text() {
     });
 }
 
-/// If RoPE angles depend on the length of a text, each token equals the token that the whole text gives.
+/// If RoPE angles change at a text length (longrope), the generator computes the KV cache again there. Each token then equals
+/// the token that the graph of the whole text gives.
 #[test]
 fn a_text_that_passes_its_turn_is_computed_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -197,7 +202,7 @@ fn logits_of_every_position_are_those_stored() {
     });
 }
 
-/// Sampling gives the same text on the device and on the host, with any number of frames in flight.
+/// Sampling with one seed gives the same text on the device and on the host, with any number of frames in flight.
 #[test]
 fn a_seed_draws_one_text() {
     let plain = Sampling { temperature: 1.5, seed: 3, ..Sampling::default() };
@@ -242,7 +247,7 @@ fn a_seed_draws_one_text() {
     }
 }
 
-/// Sampling candidates of a large vocabulary, by rows.
+/// The function `sample` draws the same tokens on the device as on the CPU reference, for a vocabulary of 50257 tokens.
 #[test]
 fn the_device_draws_as_the_reference_does() {
     let vocabulary = 50257;

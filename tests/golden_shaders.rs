@@ -1,7 +1,9 @@
-//! Golden shaders: one emitted shader of each kernel as text, for three targets, so that a change shows as a diff.
+//! Compares emitted shaders with golden files: one shader of each kernel as text, for three targets, so that a change shows as
+//! a diff.
 //!
-//! `shaders/KERNEL.TARGET.wgsl` has the cheapest candidate of the first case for which the kernel has one. Kernels on matrix units
-//! also have `shaders/KERNEL.TARGET.spvasm`, since WGSL cannot express their matrices. DRIFT_BLESS=1 rewrites the files.
+//! `shaders/KERNEL.TARGET.wgsl` has the shader of the kernel's cheapest candidate for the first test case that the
+//! kernel can compute. Kernels on matrix units also have `shaders/KERNEL.TARGET.spvasm`, since WGSL cannot express
+//! their matrices. DRIFT_BLESS=1 rewrites the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,10 +24,10 @@ use driftc::shader::problem::Problem;
 use driftc::target::TargetProfile;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Targets of the golden shaders: matrix units, textures, and a browser.
+/// Targets of the golden shaders: a phone with textures, a GPU with matrix units, and a browser.
 const TARGETS: [&str; 3] = ["adreno-750", "nvidia-hopper", "webgpu-baseline"];
 
-/// Golden texts by file name.
+/// Texts of golden files by file name.
 type Texts = BTreeMap<String, String>;
 
 fn main() -> ExitCode {
@@ -42,7 +44,8 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// Compares the files of a target with one ending to the emitted text, or rewrites them.
+/// Compares the golden files of a target with the file ending `wgsl` or `spvasm` to the emitted shaders. DRIFT_BLESS=1 rewrites
+/// the files instead.
 fn check(target: &str, ending: &str) -> Result<(), Failed> {
     let found = if ending == "wgsl" { wgsl_texts(target)? } else { spirv_texts(target)? };
     let suffix = format!(".{target}.{ending}");
@@ -53,20 +56,21 @@ fn check(target: &str, ending: &str) -> Result<(), Failed> {
         if settings::bless() {
             std::fs::write(&path, text)?;
         } else if std::fs::read_to_string(&path).ok().as_ref() != Some(text) {
-            faults.push(format!("{name} differs from the emitted shader"));
+            faults.push(format!("golden file {name} differs from the emitted shader"));
         }
     }
     for name in stored.iter().filter(|name| !found.contains_key(*name)) {
         if settings::bless() {
             std::fs::remove_file(folder().join(name))?;
         } else {
-            faults.push(format!("{name} belongs to no kernel"));
+            faults
+                .push(format!("golden file {name} belongs to no kernel that has a candidate for the target"));
         }
     }
     if faults.is_empty() {
         return Ok(());
     }
-    Err(format!("{}\nDRIFT_BLESS=1 writes the files anew; look at their diff", faults.join("\n")).into())
+    Err(format!("{}\nDRIFT_BLESS=1 rewrites the golden files; read their diff", faults.join("\n")).into())
 }
 
 /// Fails if a kernel has no golden shader for any target.
@@ -78,7 +82,8 @@ fn every_kernel_has_one() -> Result<(), Failed> {
     if missing.is_empty() || settings::bless() { Ok(()) } else { Err(missing.join(", ").into()) }
 }
 
-/// WGSL of the first candidate of each kernel. The first line marks the file as generated, so that no rule of style applies.
+/// Returns the WGSL of the first candidate of each kernel. The first line marks the golden file as generated, so that tests of
+/// style ignore it.
 fn wgsl_texts(target: &str) -> Result<Texts, String> {
     let mut texts = Texts::new();
     first_launches(target, &mut |kernel, place, launches| {
@@ -92,7 +97,7 @@ fn wgsl_texts(target: &str) -> Result<Texts, String> {
     Ok(texts)
 }
 
-/// SPIR-V of the first candidate of each kernel on matrix units.
+/// Returns the SPIR-V assembly of the first candidate of each kernel that uses matrix units.
 fn spirv_texts(target: &str) -> Result<Texts, String> {
     let mut texts = Texts::new();
     first_launches(target, &mut |kernel, place, launches| {
@@ -106,10 +111,11 @@ fn spirv_texts(target: &str) -> Result<Texts, String> {
     Ok(texts)
 }
 
-/// Receives a kernel, a line that says where its launches come from, and the launches.
+/// Callback that receives a kernel, a line with the case and configuration of its launches, and the launches.
 type Visit<'a> = dyn FnMut(&Kernel, &str, &[Launch]) -> Result<(), String> + 'a;
 
-/// Visits the cheapest candidate of each kernel for the first case that has one.
+/// Calls `visit` for each kernel, with the launches of its cheapest candidate for the first test case that the kernel
+/// can compute.
 fn first_launches(target: &str, visit: &mut Visit<'_>) -> Result<(), String> {
     let target = TargetProfile::load(target).map_err(|e| e.to_string())?;
     let mut seen = BTreeSet::new();
@@ -133,10 +139,10 @@ fn first_launches(target: &str, visit: &mut Visit<'_>) -> Result<(), String> {
 }
 
 fn launches(problem: &Problem<'_>, choice: &Choice) -> Result<Vec<Launch>, String> {
-    (choice.kernel.launches)(problem, &choice.candidate).map_err(|e| format!("{}: {e}", choice.kernel.name))
+    choice.kernel.specialized(problem, &choice.candidate).map_err(|e| format!("{}: {e}", choice.kernel.name))
 }
 
-/// SPIR-V assembly of a launch, without header, with plain numbers as names.
+/// Returns the SPIR-V assembly of a launch's shader, without header and with plain numbers as ids.
 fn disassembled(launch: &Launch) -> Result<String, String> {
     let matrix = launch.matrix.as_ref().map(spirv::Matrix::from);
     let words = spirv::emit(&launch.wgsl, spirv::Options { finish: None, matrix })?;

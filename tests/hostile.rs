@@ -1,4 +1,5 @@
-//! Malformed models: each is refused with an error, quickly and in little memory, and nothing panics.
+//! Tests with malformed ONNX models. The importer must refuse each model with an error, quickly and in little memory,
+//! without a panic.
 
 use drift_tests::onnx::{
     bytes, floats, graph, input, int, integers, ints, model, node, small_integers, subgraph, typed_input,
@@ -12,10 +13,10 @@ use driftc::import::onnx::{Options, load, load_bytes};
 
 fn refused(model: &ModelProto, part: &str) {
     let error = load_bytes(bytes(model), &Options::default()).expect_err("it is refused").to_string();
-    assert!(error.contains(part), "`{part}` is not in: {error}");
+    assert!(error.contains(part), "the error does not contain `{part}`: {error}");
 }
 
-/// A model of one node over `x: f32[2, 8]` and constants.
+/// Returns an ONNX model of one node that reads the input `x: f32[2, 8]` and constants.
 fn one(node: NodeProto, constants: Vec<TensorProto>) -> ModelProto {
     let mut g = graph(vec![input("x", &["2", "8"])], vec![node], &["y"]);
     g.initializer = constants;
@@ -41,10 +42,10 @@ fn constants_that_lie_about_their_size() {
     refused(&with_dims(&[-2, -8]), "is negative");
     refused(&with_dims(&[1 << 32, 1 << 32]), "elements");
     refused(&with_dims(&[2, 9]), "do not hold");
-    refused(&with_dims(&[1; 5000]), "its rank is 5000");
+    refused(&with_dims(&[1; 5000]), "the tensor's rank is 5000");
     let mut raw = floats("w", &[2, 8], &[]);
     raw.raw_data = Some(vec![0; 65].into());
-    refused(&one(add(), vec![raw]), "65 bytes do not hold 16 elements");
+    refused(&one(add(), vec![raw]), "65 bytes do not hold 16 elements of f32");
     let mut none = floats("w", &[2, 8], &[1.0; 16]);
     none.data_type = Some(DataType::Undefined as i32);
     refused(&one(add(), vec![none]), "no element type");
@@ -84,7 +85,10 @@ fn attributes_out_of_range() {
     refused(&conv("strides", &[0, 1]), "contains 0");
     refused(&conv("strides", &[1, 1, 1]), "has 3 values; 2");
     refused(&conv("pads", &[-20, 0, 0, 0]), "negative");
-    refused(&conv("kernel_shape", &[3, 3]), "differs from the kernel size");
+    refused(
+        &conv("kernel_shape", &[3, 3]),
+        "attribute `kernel_shape` differs from the kernel size of the weights",
+    );
     refused(&conv("dilations", &[i64::MAX, i64::MAX]), "Conv");
     refused(&one(with(node("Softmax", &["x"], &["y"]), int("axis", i64::MIN)), vec![]), "axis");
     refused(&one(node("Reshape", &["x", "s"], &["y"]), vec![integers("s", &[2], &[-1, -1])]), "-1 twice");
@@ -96,7 +100,8 @@ fn attributes_out_of_range() {
     refused(&one(conv, constants), "ConvInteger");
 }
 
-/// Values match their declarations, and operands of one type class have one type.
+/// Models are refused if a value has another type than its declaration, or if operands that need equal types have different
+/// types.
 #[test]
 fn types_that_differ() {
     let two = |operator: &str, a: DataType, b: DataType| {
@@ -110,17 +115,17 @@ fn types_that_differ() {
     let mut declared = one(node("Neg", &["x"], &["y"]), vec![]);
     let outputs = &mut declared.graph.as_mut().expect("a graph").output;
     *outputs = vec![typed_input("y", DataType::Int64, &["2", "8"])];
-    refused(&declared, "output `y`: it is declared with type i64, but has type f32");
+    refused(&declared, "output `y`: the value is declared with type i64, but has type f32");
     let mut both = one(node("Add", &["x", "w"], &["y"]), vec![floats("w", &[8], &[1.0; 8])]);
     both.graph.as_mut().expect("a graph").input.push(typed_input("w", DataType::Int64, &["8"]));
-    refused(&both, "input `w`: it is declared with type i64, but has type f32");
+    refused(&both, "input `w`: the value is declared with type i64, but has type f32");
     let vector = |name: &str| floats(name, &[2], &[0.0, 1.0]);
     refused(
         &one(node("Clip", &["x", "low"], &["y"]), vec![vector("low")]),
         "operand 1, a bound, must have one element, but is f32[2]",
     );
     let three = vec![integers("d", &[], &[3]), floats("v", &[3], &[0.0; 3])];
-    refused(&one(node("OneHot", &["x", "d", "v"], &["y"]), three), "two values (off and on)");
+    refused(&one(node("OneHot", &["x", "d", "v"], &["y"]), three), "two values (off and on) are needed");
 }
 
 #[test]
@@ -153,7 +158,7 @@ fn initializers_unlike_their_declaration() {
 #[test]
 fn graphs_that_are_none() {
     let nodes = vec![node("Neg", &["b"], &["a"]), node("Neg", &["a"], &["b"])];
-    refused(&model(17, graph(vec![], nodes, &["a"])), "depend on its own result");
+    refused(&model(17, graph(vec![], nodes, &["a"])), "operands depend on its own result");
     let nodes = vec![node("Neg", &["x"], &["y"]), node("Abs", &["x"], &["y"])];
     refused(&model(17, graph(vec![input("x", &["1"])], nodes, &["y"])), "already defined");
     refused(&model(17, graph(vec![input("x", &["1"])], vec![], &["y"])), "no node computes it");
@@ -164,7 +169,7 @@ fn graphs_that_are_none() {
     refused(&model(17, twice), "declared twice");
 }
 
-/// Operands that an operator does not accept, with values known at import or not.
+/// Nodes with more operands than their operator accepts are refused, whether or not the operands' values are known at import.
 #[test]
 fn operands_too_many() {
     let extra = |op: &str, inputs: &[&str]| one(node(op, inputs, &["y"]), vec![integers("n", &[1], &[2])]);
@@ -183,7 +188,7 @@ fn operands_too_many() {
     refused(&extra("Add", &["n"]), "operand 1 is missing");
 }
 
-/// A constant index must lie within its axis, counted from either end.
+/// A constant index must lie within its axis. Negative indices count from the end.
 #[test]
 fn constant_indices_outside_of_their_table() {
     let at = |op: &str, index: i64, shape: &[i64]| {
@@ -208,11 +213,11 @@ fn constant_indices_outside_of_their_table() {
     let kept = vec![small_integers("c", DataType::Bool, &[3], &[0, 0, 1])];
     refused(
         &one(with(node("Compress", &["x", "c"], &["y"]), int("axis", 0)), kept),
-        "index 2 is out of range",
+        "the constant index 2 is out of range",
     );
 }
 
-/// A zero point has the type of the values that it is subtracted from.
+/// A zero point must have the type of the quantized values from which it is subtracted.
 #[test]
 fn zero_points_of_another_type() {
     let constants = || {
@@ -237,7 +242,8 @@ fn zero_points_of_another_type() {
     refused(&one(quantize, constants()), "but the quantized tensor has type i8");
 }
 
-/// Functions that call themselves or double at every level, and deeply nested branches.
+/// The importer refuses functions that call themselves, functions whose expansion doubles at every level, and deeply nested
+/// branches.
 #[test]
 fn expansion_is_bounded() {
     let call = |name: &str, from: &str, to: &str| NodeProto {
@@ -308,6 +314,6 @@ fn external_data_stays_in_the_folder() {
         let path = folder.join("model.onnx");
         std::fs::write(&path, bytes(&one(node("Add", &["x", "w"], &["y"]), vec![w]))).expect("the model");
         let error = load(&path, &Options::default()).expect_err("it is refused").to_string();
-        assert!(error.contains(&format!("`{location}` of its external data")), "{error}");
+        assert!(error.contains(&format!("external data `{location}` is refused")), "{error}");
     }
 }

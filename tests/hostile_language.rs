@@ -1,5 +1,5 @@
-//! Language model folders and files that are broken in one place: each is refused with an error that names the place, and
-//! nothing panics. The folders are changed copies of `tests/language`.
+//! Language model folders and files that are broken in one place. Each must be refused with an error that names the place,
+//! without a panic. The folders are changed copies of the folders in `tests/language`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,23 +8,23 @@ use drift_models::Dims;
 use driftc::Error;
 use serde_json::{Map, Value, json};
 
-/// A change to a copy of a folder.
+/// Change that breaks a copy of a model folder.
 enum Change {
     /// Sets a field of `config.json`.
     Field(&'static str, Value),
-    /// Sets a field of `quantization_config`.
+    /// Sets a field of `quantization_config` in `config.json`.
     Quantized(&'static str, Value),
-    /// Replaces the content of a file.
+    /// Replaces the content of a file in the folder.
     Content(&'static str, Vec<u8>),
-    /// Truncates a file to its first half.
+    /// Truncates a file in the folder to its first half.
     Half(&'static str),
     /// Removes a file.
     Missing(&'static str),
-    /// Replaces the header of the checkpoint.
+    /// Changes the JSON header of the safetensors checkpoint.
     Header(fn(&mut Map<String, Value>)),
-    /// Replaces the header length that the checkpoint states.
+    /// Replaces the header length that the safetensors checkpoint states.
     HeaderLength(u64),
-    /// Appends bytes to the checkpoint.
+    /// Appends four bytes to the safetensors checkpoint.
     Longer,
 }
 
@@ -37,7 +37,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("language").join(name)
 }
 
-/// Copies a folder and adds the tokenizer's files.
+/// Copies the model folder `name` of `tests/language` to a temporary folder, and adds tokenizer files.
 fn copy(name: &str) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for file in ["config.json", CHECKPOINT] {
@@ -49,10 +49,10 @@ fn copy(name: &str) -> tempfile::TempDir {
     copy
 }
 
-/// A checkpoint under change.
+/// Contents of a safetensors checkpoint, which a change edits before they are written again.
 struct Checkpoint {
     header: Map<String, Value>,
-    /// Stated length of the header, if it is wrong.
+    /// Wrong header length to write; `None` writes the true header length.
     length: Option<u64>,
     data: Vec<u8>,
 }
@@ -98,7 +98,7 @@ impl Change {
     }
 }
 
-/// Returns the error of loading, which says where, why and what to do.
+/// Loads a model that must be refused; returns the error. Fails if the error lacks the place, the reason or the remedy.
 fn refusal(path: &Path, what: &str) -> String {
     let Err(error) = drift_models::load(path, &Dims::new()) else { panic!("{what} was not refused") };
     match &error {
@@ -112,7 +112,8 @@ fn refusal(path: &Path, what: &str) -> String {
     error.to_string()
 }
 
-/// Each change is refused with an error that contains these words.
+/// Applies each change to a fresh copy of a folder. Loading must fail with an error that contains the words that
+/// `cases` lists with the change.
 fn all_refused(name: &str, cases: &[(Change, &str)]) {
     for (i, (change, words)) in cases.iter().enumerate() {
         let copy = copy(name);
@@ -129,12 +130,12 @@ fn configurations() {
     all_refused(
         "llama",
         &[
-            (Content("config.json", vec![]), "it is not JSON"),
-            (Content("config.json", b"\xff\xfe{}".to_vec()), "it is not JSON"),
-            (Content("config.json", vec![b'['; 100_000]), "it is not JSON"),
+            (Content("config.json", vec![]), "the file is not JSON"),
+            (Content("config.json", b"\xff\xfe{}".to_vec()), "the file is not JSON"),
+            (Content("config.json", vec![b'['; 100_000]), "the file is not JSON"),
             (Content("config.json", b"[1]".to_vec()), "names no architecture"),
             (Content("config.json", POINTER.to_vec()), "Git LFS"),
-            (Half("config.json"), "it is not JSON"),
+            (Half("config.json"), "the file is not JSON"),
             (Missing("config.json"), "there is no config.json"),
             (Field("architectures", json!("LlamaForCausalLM")), "is not a list"),
             (Field("architectures", json!([])), "is not a list"),
@@ -159,7 +160,10 @@ fn configurations() {
             (Field("rope_theta", json!(0)), "`rope_theta` is 0"),
             (Field("partial_rotary_factor", json!(1e30)), "`partial_rotary_factor` is 1"),
             (Field("hidden_act", json!(5)), "`hidden_act` is 5, but must be a string"),
-            (Field("tie_word_embeddings", json!("yes")), "must be true or false"),
+            (
+                Field("tie_word_embeddings", json!("yes")),
+                "`tie_word_embeddings` is \"yes\", but must be true or false",
+            ),
             (Field("text_config", json!(5)), "not a JSON object"),
             (Field("rope_scaling", json!("x")), "`rope_scaling` is \"x\", but must be an object"),
             (rope(json!({"rope_type": 7})), "rope_type `7`"),
@@ -224,7 +228,7 @@ fn shards() {
         "llama",
         &[
             (shard("model-00002-of-00003.safetensors"), "model-00002-of-00003.safetensors"),
-            (shard("../model.safetensors"), "is not the name of a file"),
+            (shard("../model.safetensors"), "`../model.safetensors` is not the name of a file in the folder"),
             (shard("tokenizer.json"), "tokenizer.json"),
             (index(json!({"weight_map": {"model.norm.weight": 5}})), "`model.norm.weight`"),
             (index(json!({"weight_map": ["model.safetensors"]})), "weight_map"),
@@ -259,15 +263,16 @@ fn quantized_checkpoints() {
     all_refused("mixtral", &[(Field("num_experts_per_tok", json!(0)), "0 of 4 experts")]);
 }
 
-/// Attached files are complete; only readers of text look into them.
+/// Loading a model refuses the files of the tokenizer and of the generation settings beside the checkpoint if they are not valid
+/// JSON.
 #[test]
 fn files_beside_the_checkpoint() {
     let mut cases = Vec::new();
     for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
         cases.extend([
-            (Half(name), "it is not JSON"),
-            (Content(name, vec![]), "it is not JSON"),
-            (Content(name, vec![0xff; 99]), "it is not JSON"),
+            (Half(name), "the file is not JSON"),
+            (Content(name, vec![]), "the file is not JSON"),
+            (Content(name, vec![0xff; 99]), "the file is not JSON"),
             (Content(name, POINTER.to_vec()), "Git LFS"),
         ]);
     }
@@ -279,7 +284,7 @@ fn files_beside_the_checkpoint() {
     assert!(model.attachments.iter().all(|(name, bytes)| name != "chat_template.jinja" && !bytes.is_empty()));
 }
 
-/// Wrong values in a GGUF file's metadata: the value of a key becomes another one of equal length.
+/// GGUF files with a wrong value in the metadata are refused. The test overwrites the value of one key in place.
 #[test]
 fn gguf_files() {
     let bytes = fs::read(folder("llama.gguf")).unwrap();

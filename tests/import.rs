@@ -1,5 +1,5 @@
-//! The ONNX importer on small models: shape computations that fold away, symbols, scopes, operator versions, and the errors of
-//! refused models.
+//! Tests of the ONNX importer with small models: shape computations that fold away, symbolic sizes, scopes of names, operator
+//! versions, and the errors of refused models.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn imported(model: &ModelProto, options: &Options) -> Imported {
     load_bytes(bytes(model), options).expect("the model imports")
 }
 
-/// Returns the operators of the imported graph in order.
+/// Imports a model and returns the operator names of its graph in order, separated by spaces.
 fn operators(model: &ModelProto) -> String {
     let imported = imported(model, &Options::default());
     let text = print(&imported.graph);
@@ -41,7 +41,7 @@ fn run(model: &ModelProto, inputs: &[(&str, Array)]) -> Array {
     eval(&imported.graph, &inputs).expect("the graph evaluates").remove(0).1
 }
 
-/// `reshape(x, concat(shape(x)[0:1], [-1]))` and similar chains become one reshape.
+/// Nodes that compute the target shape of a Reshape, such as `concat(shape(x)[0:1], [-1])`, fold away: only one reshape remains.
 #[test]
 fn computed_shapes_vanish() {
     let mut g = graph(
@@ -72,7 +72,7 @@ fn computed_shapes_vanish() {
     assert!(imported.notes[1].contains("set bounds with --dim seq=LOW..HIGH"), "{:?}", imported.notes);
 }
 
-/// A shape that is an output is written when the graph runs.
+/// A Shape node whose result is a graph output stays in the graph, so that the output is written at run time.
 #[test]
 fn a_shape_as_a_result_is_materialized() {
     let g = graph(vec![input("x", &["2", "seq"])], vec![node("Shape", &["x"], &["s"])], &["s"]);
@@ -112,10 +112,13 @@ fn symbols_take_sizes_from_options_and_shapes() {
 
     let dims = BTreeMap::from([("sequence".to_string(), DimSpec::Fixed(1))]);
     let error = load_bytes(bytes(&m), &Options { dims, ..Options::default() }).expect_err("no such symbol");
-    assert!(error.to_string().contains("its symbolic sizes are `batch`, `past`, `seq`, `u_0`"), "{error}");
+    assert!(
+        error.to_string().contains("the model's symbolic sizes are `batch`, `past`, `seq`, `u_0`"),
+        "{error}"
+    );
 }
 
-/// Exporters give equal sizes different names; the user may declare them equal.
+/// Exporters may give equal sizes different symbol names. An option declares one symbol equal to another.
 #[test]
 fn a_symbol_can_equal_another() {
     let mut g = graph(
@@ -135,7 +138,8 @@ fn a_symbol_can_equal_another() {
     assert!(!graph.bounds.contains_key("s1"));
 }
 
-/// Bounds of the user apply to shapes, and samples must lie within them.
+/// Bounds that the user gives for a symbol stay, even if the user also gives a shape. The sizes of the shape must lie within
+/// the bounds.
 #[test]
 fn shapes_do_not_narrow_ranges() {
     let g = graph(vec![input("x", &["n", "seq"])], vec![node("Neg", &["x"], &["y"])], &["y"]);
@@ -151,7 +155,8 @@ fn shapes_do_not_narrow_ranges() {
     assert!(error.contains("is not seq in 2..=8"), "{error}");
 }
 
-/// A sample becomes a constant only if the model needs its value.
+/// A sample array for an input decides the input's sizes. The input becomes a constant with the sample's value only if the
+/// importer needs the value.
 #[test]
 fn samples_that_decide_become_constants() {
     let inputs = vec![input("x", &["n", "3"]), typed_input("shape", DataType::Int64, &["1"])];
@@ -169,7 +174,7 @@ fn samples_that_decide_become_constants() {
     assert_eq!((open.constants.len(), open.graph.inputs().len()), (0, 2));
 }
 
-/// Assumed bounds make no tensor larger than a device may bind.
+/// The importer lowers assumed upper bounds until no tensor exceeds 128 MiB.
 #[test]
 fn assumed_bounds_stay_small() {
     let matmul = vec![node("MatMul", &["x", "w"], &["y"])];
@@ -208,7 +213,7 @@ fn einsum_takes_ellipsis_diagonals_and_implicit_results() {
     assert_eq!(go("ij,ij->"), Array::f32(&[], vec![70.0]));
 }
 
-/// A branch of a constant condition sees the names of the outer graph.
+/// An `If` with a condition that is known at import is replaced by its branch, which may read values of the outer graph.
 #[test]
 fn a_decided_if_is_inlined() {
     let then = graph(vec![], vec![node("Neg", &["x"], &["t"])], &["t"]);
@@ -248,14 +253,14 @@ fn local_functions_are_inlined_with_their_attributes() {
     assert_eq!(y, Array::f32(&[2], vec![-1.0, 2.0]));
 }
 
-/// Nodes may stand after their users, as in real files; cycles are refused.
+/// Nodes of an ONNX file may be listed after nodes that read their results; the importer sorts them.
 #[test]
 fn nodes_are_sorted() {
     let nodes = vec![node("Abs", &["t"], &["y"]), node("Neg", &["x"], &["t"])];
     assert_eq!(operators(&model(17, graph(vec![input("x", &["2"])], nodes, &["y"]))), "input neg abs");
 }
 
-/// Batch normalization statistics become one scale and one shift.
+/// The four statistics of a BatchNormalization fold into one scale and one shift.
 #[test]
 fn batch_normalization_folds() {
     let mut g = graph(
@@ -297,7 +302,7 @@ fn external_data_is_borrowed_from_the_folder() {
     assert_eq!(y, Array::f32(&[2], vec![1.5, -0.5]));
 }
 
-/// Inputs that decide sizes can be given at import.
+/// The value of an input that decides sizes can be given at import, which makes the input a constant.
 #[test]
 fn an_input_can_become_a_constant() {
     let inputs = vec![input("x", &["2", "3"]), typed_input("shape", DataType::Int64, &["1"])];
@@ -310,7 +315,8 @@ fn an_input_can_become_a_constant() {
     assert!(print(&graph).contains("f32[6]"));
 }
 
-/// The error names every refused node with its known facts, and no node that only depends on a refused one.
+/// The error of a refused model lists every refused node with operator, opset, types and reason, but no node that only depends
+/// on a refused one.
 #[test]
 fn refusals_are_collected() {
     let m = model(
@@ -335,7 +341,7 @@ fn refusals_are_collected() {
             assert_eq!(nodes[1].reason, "attribute `speed` is not supported");
             assert_eq!(nodes[2].reason, "axis 7 is outside a tensor of rank 2");
         }
-        other => panic!("three nodes are unsupported, not {other:?}"),
+        other => panic!("the import must fail with three unsupported nodes, but gives {other:?}"),
     }
 }
 
@@ -348,7 +354,7 @@ fn the_list_of_operators_has_no_doubles() {
     assert!(list.len() > 150);
 }
 
-/// Versions newer than the known ones are read with a note; operators are assumed to keep their meaning.
+/// ONNX files with a newer file format or operator set than the importer knows are read with a note for the user.
 #[test]
 fn newer_versions_are_notes() {
     let g = || graph(vec![input("x", &["2"])], vec![node("Neg", &["x"], &["y"])], &["y"]);
@@ -360,7 +366,7 @@ fn newer_versions_are_notes() {
     assert!(notes[0].contains("99") && notes[1].contains("opset 77"), "{notes:?}");
 }
 
-/// An operator that once had another meaning is refused by name, with the supported versions.
+/// A node whose operator had another meaning in the model's operator set is refused; the error names the supported versions.
 #[test]
 fn changed_meanings_are_refused() {
     let mut g = graph(vec![input("x", &["2"])], vec![node("Tile", &["x", "n"], &["y"])], &["y"]);
@@ -372,7 +378,8 @@ fn changed_meanings_are_refused() {
     assert!(refusal(&model(19, gelu)).contains("from opset 20 on"));
 }
 
-/// Until opset 6, the second operand aligns with the first from `axis` on, and type names are strings.
+/// Models of opset 5 are read: the attribute `axis` of `Add` aligns the second operand with axes of the first, and `Cast` names
+/// its type by a string.
 #[test]
 fn the_first_opsets_are_read() {
     let with_axis = |attributes: Vec<AttributeProto>| {
@@ -395,7 +402,7 @@ fn the_first_opsets_are_read() {
     assert_eq!(operators(&dropout(with(bn, int("is_test", 1)))), "input");
 }
 
-/// Finite numbers beyond the range of f16 become infinite if the model casts them.
+/// A `Cast` to f16 turns finite numbers beyond the range of f16 into infinities.
 #[test]
 fn casts_to_f16_overflow_to_infinity() {
     let cast = with(node("Cast", &["c"], &["y"]), int("to", DataType::Float16 as i64));
@@ -405,7 +412,8 @@ fn casts_to_f16_overflow_to_infinity() {
     assert_eq!(y.floats(), Ok(&[65504.0, 65504.0, f32::INFINITY, f32::NEG_INFINITY][..]));
 }
 
-/// Up to version 19, modes have names of image filters; later names describe the operation.
+/// `GridSample` accepts the mode names of the model's opset: names of image filters (such as `bilinear`) up to opset 19, other
+/// names (such as `linear`) later.
 #[test]
 fn grid_samples_have_the_modes_of_their_version() {
     let sampling = |opset: i64, mode: &str, image: DataType, grid: &[&str]| {

@@ -1,4 +1,5 @@
-//! The language models of `tests/language`: built from their folders, run on the device, compared with stored logits.
+//! Tests of the language models of `tests/language`: their graphs are built from folders and GGUF files, run on the device, and
+//! compared with stored logits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,9 +21,9 @@ use driftc::shader::pack::{Arrangement, Packed};
 use driftc::target::TargetProfile;
 use serde_json::{Value, json};
 
-/// Tolerance of a logit in f32.
+/// Maximum absolute error of a logit in f32.
 const F32: f32 = 2e-4;
-/// Tolerance of a logit in f16, in standard deviations of the logits.
+/// Maximum error of a logit in f16, in standard deviations of the logits.
 const F16: f32 = 3e-2;
 
 fn folders() -> Vec<PathBuf> {
@@ -46,7 +47,7 @@ fn npy(path: &Path) -> npyz::NpyFile<std::io::Cursor<Vec<u8>>> {
     npyz::NpyFile::new(std::io::Cursor::new(fs::read(path).unwrap())).unwrap()
 }
 
-/// The GGUF files.
+/// Returns the GGUF files of `tests/language`.
 fn files() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("language");
     let entries = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
@@ -57,12 +58,12 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// A stored array of a folder, or of a file.
+/// Returns the path of an array that is stored with a model: in its folder, or beside its GGUF file.
 fn beside(model: &Path, name: &str) -> PathBuf {
     if model.is_dir() { model.join(name) } else { model.with_extension(name) }
 }
 
-/// The stored ids and logits.
+/// Reads the token ids and the logits that are stored with a model.
 fn stored(folder: &Path) -> (Array, Array) {
     let ids = npy(&beside(folder, "ids.npy"));
     let shape: Vec<usize> = ids.shape().iter().map(|d| *d as usize).collect();
@@ -72,7 +73,8 @@ fn stored(folder: &Path) -> (Array, Array) {
     (ids, Array::f32(&shape, logits.into_vec::<f32>().unwrap()))
 }
 
-/// Returns the largest difference over the first `length` positions of every row, and the logits' standard deviation.
+/// Runs a model on the device. Returns the largest difference from the stored logits over the first `length` positions of every
+/// row, and the standard deviation of the stored logits.
 fn differ(folder: &Path, seq: (i64, i64), length: usize, precision: Precision) -> (f32, f32) {
     let (model, _) = drift_models::load(folder, &dims(seq)).unwrap_or_else(|e| panic!("{e}"));
     let (ids, want) = stored(folder);
@@ -116,7 +118,7 @@ fn gguf_files_give_the_logits_that_are_stored() {
     }
 }
 
-/// Quantized weights keep the bytes of the file until they are packed.
+/// Quantized weights of a model are not copied at import: the constants refer to the bytes of the mapped file.
 #[test]
 fn quantized_weights_stay_in_the_file() {
     let small: Vec<PathBuf> = ["llama-gptq", "llama-awq", "llama-compressed"].map(folder).into();
@@ -125,11 +127,11 @@ fn quantized_weights_stay_in_the_file() {
         let encoded = |id| model.graph.constant(id).filter(|c| c.encoding.plain_dtype().is_none());
         let quantized: Vec<_> = model.graph.ids().into_iter().filter_map(encoded).collect();
         assert!(quantized.len() > 4 && quantized.iter().all(|c| c.bytes.is_mapped()), "{}", path.display());
-        assert!(graph_text::print(&model.graph).contains("\"stored\":"), "{}", path.display());
+        assert!(graph_text::print(&model.graph).contains("\"encoding\":"), "{}", path.display());
     }
 }
 
-/// Returns the bytes of a plan's quantized weights, and of its other weights.
+/// Returns the number of packed bytes of a plan's quantized weights, and the number of packed bytes of its other weights.
 fn weight_bytes(plan: &Plan) -> [u64; 2] {
     let quantized = |w: &&Packed| matches!(w.arrangement, Arrangement::Quantized(_));
     let (quantized, others): (Vec<&Packed>, Vec<&Packed>) = plan.weights.iter().partition(quantized);
@@ -161,7 +163,7 @@ fn quantized_weights_stay_quantized_in_the_bundle() {
             let [quantized, _] = weight_bytes(&plan);
             assert!(
                 quantized > most / 3 && quantized <= most,
-                "{}: {quantized} quantized bytes, at most {most}",
+                "{}: the plan has {quantized} bytes of quantized weights, but must have at most {most}, and more than a third of {most}",
                 path.display()
             );
             let decoded = |w: &&Packed| {
@@ -173,8 +175,8 @@ fn quantized_weights_stay_quantized_in_the_bundle() {
     }
 }
 
-/// Weights quantized by driftc: the device agrees with the reference, the result is close to the float model's, and the weights
-/// take at most a third of the bytes.
+/// Weights that driftc quantizes (`--weights`): the device agrees with the CPU reference, the logits are close to the
+/// float model's logits, and the weights take less than 40 % of the float weights' bytes.
 #[test]
 fn weights_are_quantized() {
     let target = TargetProfile::load("lavapipe").unwrap();
@@ -198,7 +200,7 @@ fn weights_are_quantized() {
         let ([_, floats], [quantized, rest]) = (weight_bytes(&plain), weight_bytes(&coded));
         assert!(
             quantized > 0 && (quantized + rest) * 5 < floats * 2,
-            "{what}: {quantized} and {rest} of {floats} bytes"
+            "{what}: {quantized} bytes of quantized weights and {rest} bytes of other weights must be less than 40 % of the {floats} bytes of float weights"
         );
         let (ids, want) = stored(&folder(name));
         let inputs = BTreeMap::from([("input_ids".to_string(), ids)]);
@@ -212,14 +214,14 @@ fn weights_are_quantized() {
         let zeros = Array::f32(&got.shape, vec![0.0; want.len()]);
         let apart = got.floats().unwrap().iter().zip(reference.floats().unwrap());
         let apart = apart.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(apart < F32, "{what}: the device differs by {apart}");
+        assert!(apart < F32, "{what}: a logit on the device differs from the reference by {apart}");
         let error = rms(&got) / rms(&zeros);
         assert!(error > 1e-4 && error < near, "{what}: {error}");
     }
 }
 
-/// Calibration on one text helps on another: the logits are closer to the float model's, and the functions agree with the whole
-/// graph.
+/// Calibration with one text reduces the quantization error of the logits on another text. All functions of a model read the same
+/// quantized weights.
 #[test]
 fn a_text_calibrates_weights() {
     let target = TargetProfile::load("lavapipe").unwrap();
@@ -271,7 +273,7 @@ fn a_text_calibrates_weights() {
     assert!(calibrated < plain, "{calibrated}, and {plain} without");
 }
 
-/// Every truncation of a file, and every header byte with some bits changed: an error or a model, never a panic.
+/// A GGUF file that is truncated, or has a changed byte in its header, is refused without a panic.
 #[test]
 fn broken_gguf_files_are_refused() {
     let bytes = fs::read(files().iter().find(|f| f.ends_with("qwen3.gguf")).unwrap()).unwrap();
@@ -319,11 +321,14 @@ fn what_comes_later_changes_nothing() {
 fn half_precision_stays_close() {
     for name in ["gemma2", "gpt2", "llama-llama3", "qwen3"] {
         let (error, deviation) = differ(&folder(name), (40, 40), 40, Precision::F16);
-        assert!(error < F16 * deviation, "{name} differs by {error}, with a deviation of {deviation}");
+        assert!(
+            error < F16 * deviation,
+            "a logit of {name} in f16 differs by {error}; the logits' standard deviation is {deviation}"
+        );
     }
 }
 
-/// Copies a folder with another configuration.
+/// Copies a model folder of `tests/language` with a changed `config.json`.
 fn with_config(name: &str, change: impl FnOnce(&mut serde_json::Map<String, Value>)) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     let from = folder(name);
@@ -334,7 +339,8 @@ fn with_config(name: &str, change: impl FnOnce(&mut serde_json::Map<String, Valu
     copy
 }
 
-/// Rewrites an older configuration in the newer form.
+/// Rewrites a `config.json` from the older form, which has the field `rope_scaling`, to the newer form, which has
+/// `rope_parameters`.
 fn newer(config: &mut serde_json::Map<String, Value>) {
     let theta = config.remove("rope_theta").unwrap_or(json!(10000.0));
     let mut rope = match config.remove("rope_scaling") {
@@ -379,7 +385,7 @@ fn both_dialects_say_the_same() {
     }
 }
 
-/// Returns the error of loading.
+/// Loads a model that must be refused; returns the error message.
 fn refusal(path: &Path) -> String {
     match drift_models::load(path, &dims((8, 8))) {
         Ok(_) => panic!("{} was not refused", path.display()),
@@ -419,7 +425,10 @@ fn what_is_not_known_is_refused_by_name() {
             config.insert((*field).into(), value.clone());
         });
         let said = refusal(copy.path());
-        assert!(said.contains(reason), "{name} with {field} {value}: {said}");
+        assert!(
+            said.contains(reason),
+            "{name} with `{field}` = {value} must be refused with `{reason}`, but the error is: {said}"
+        );
     }
 }
 
@@ -444,7 +453,10 @@ fn quantized_weights_that_are_not_known_are_refused_by_name() {
             quantized.insert((*field).into(), value.clone());
         });
         let said = refusal(copy.path());
-        assert!(said.contains(reason), "{name} with {field} {value}: {said}");
+        assert!(
+            said.contains(reason),
+            "{name} with `{field}` = {value} must be refused with `{reason}`, but the error is: {said}"
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! Links between documents: every relative link names a file of the repository, and every anchor a heading of that file.
+//! Checks the links between documents: every relative link names a file of the repository, and every anchor a heading of that
+//! file.
 
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
@@ -29,7 +30,7 @@ fn links_and_anchors_are_found() {
     assert_eq!(anchor("## Language models, `verify`"), "language-models-verify");
 }
 
-/// Targets of the links in a page, without links in code.
+/// Returns the targets of the links in a Markdown page, without links in code.
 fn links(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut in_block = false;
@@ -48,7 +49,7 @@ fn links(text: &str) -> Vec<&str> {
     found
 }
 
-/// Reason why a link leads nowhere; `None` if it is external or correct.
+/// Returns the reason why a link leads nowhere, or `None` for a correct or an external link.
 fn fault(root: &Path, page: &str, folder: &str, link: &str) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
@@ -56,7 +57,7 @@ fn fault(root: &Path, page: &str, folder: &str, link: &str) -> Option<String> {
     let (path, heading) = link.split_once('#').unwrap_or((link, ""));
     let file = if path.is_empty() { PathBuf::from(page) } else { normalized(&Path::new(folder).join(path)) };
     if !root.join(&file).exists() {
-        return Some("there is no such file".into());
+        return Some("the linked file does not exist".into());
     }
     if heading.is_empty() {
         return None;
@@ -66,7 +67,7 @@ fn fault(root: &Path, page: &str, folder: &str, link: &str) -> Option<String> {
     (!known).then(|| format!("{} has no such heading", file.display()))
 }
 
-/// A path without `..`.
+/// Returns a path with its `..` components resolved.
 fn normalized(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for component in path.components() {
@@ -79,7 +80,7 @@ fn normalized(path: &Path) -> PathBuf {
     out
 }
 
-/// Anchor of a heading line, as web pages of repositories make it.
+/// Returns the anchor of a Markdown heading, as GitHub and mdBook form it: lowercase, with `-` for spaces.
 fn anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));

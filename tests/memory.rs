@@ -1,7 +1,8 @@
-//! Intermediate memory of well-known networks at their true size, compared with published figures. No weights are needed.
+//! Compares the planned intermediate memory of well-known networks at their true size with published figures. No weights are
+//! needed.
 //!
-//! `benches/memory.rs` prints the whole table and explains what counts. Nodes are not decomposed, because decompositions trade
-//! memory for time.
+//! `benches/memory.rs` prints the whole table and explains which tensors count. Nodes are not decomposed, because
+//! decompositions trade memory for time.
 
 use drift_models::builtin;
 use driftc::compile::{Options, lower};
@@ -12,7 +13,7 @@ use driftc::target::TargetProfile;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// Architecture, and the smaller planned figure of the papers, in MiB of f16.
+/// Architecture, and the smallest intermediate memory that the papers on TFLite GPU and ML Drift give for it, in MiB with f16.
 const PUBLISHED: &[(&str, f64)] = &[
     ("mobilenet-v1", 2.3),
     ("mobilenet-v2", 3.8),

@@ -1,14 +1,16 @@
-//! The official ONNX operator tests, compiled and run on the device.
+//! Runs the official ONNX operator tests: each model is compiled and run on the device.
 //!
-//! `onnx_nodes.txt` lists the passing tests, `onnx_nodes_refused.txt` the refused tests with their reasons. A test that is missing
-//! from its list, or refused for another reason, fails. `DRIFT_BLESS=1` rewrites the lists. A test with a wrong result, a panic or
-//! an internal error belongs to no list. `tests/setup.sh` writes the tests to the folder `DRIFT_ONNX_NODE_DATA`.
+//! `onnx_nodes.txt` lists the passing tests, `onnx_nodes_refused.txt` the refused tests with their reasons. A test that is
+//! missing from its list, or refused for another reason, fails. `DRIFT_BLESS=1` rewrites the lists. A test with a wrong result,
+//! a panic or an internal error belongs to no list. `tests/setup.sh` writes the tests to the folder `DRIFT_ONNX_NODE_DATA`.
 //!
 //! Small integer inputs, such as the shape of a Reshape, decide sizes, which the compiler must know. If a model does not compile
-//! otherwise, these inputs are given at compile time and the data at run time. The list marks such tests as `pinned`.
+//! otherwise, these inputs become constants at compile time, and only the other inputs are given at run time. The list marks such
+//! tests as `pinned`.
 //!
-//! A test named `_expanded` writes an operator as several others, which have tests of their own. The reference evaluates its
-//! lowered graph. With DRIFT_TEST_SCOPE=full the device runs it too, which takes a software driver minutes.
+//! A test with `_expanded` in its name expresses an operator by several other operators, which have their own tests. By default
+//! only the CPU reference evaluates its lowered graph. With DRIFT_TEST_SCOPE=full the device runs it too, which takes a
+//! software driver minutes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -30,12 +32,12 @@ use libtest_mimic::{Arguments, Trial};
 const PASSING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/onnx_nodes.txt");
 const REFUSED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/onnx_nodes_refused.txt");
 
-/// The outcome of a test.
+/// Outcome of an ONNX operator test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
-    /// The results are right.
+    /// The model compiles and its results are right.
     Pass {
-        /// True if some inputs had to be given at compile time.
+        /// True if some inputs had to become constants at compile time.
         pinned: bool,
     },
     /// The compiler refuses the model and says why.
@@ -45,7 +47,7 @@ enum Outcome {
 }
 
 impl Outcome {
-    /// Returns its line in a list, if it belongs to one.
+    /// Returns the line of this outcome in the list of passing or refused tests, or `None` for a wrong outcome.
     fn line(&self, name: &str) -> Option<String> {
         match self {
             Self::Pass { pinned: false } => Some(name.to_string()),
@@ -56,7 +58,7 @@ impl Outcome {
     }
 }
 
-/// Returns the lines of a list by the test name at their start.
+/// Reads a list of tests; returns its lines by the test name at their start.
 fn listed(path: &str) -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let name = |line: &str| line.split([' ', ':']).next().unwrap_or_default().to_string();
@@ -76,14 +78,18 @@ fn main() {
         let data = data.clone();
         move || {
             if n_cases == 0 {
-                return Err(format!("no tests in `{}`: run `make setup`", data.display()).into());
+                return Err(format!(
+                    "there are no ONNX operator tests in `{}`: run `make setup`",
+                    data.display()
+                )
+                .into());
             }
             Ok(())
         }
     })];
     let known: BTreeSet<String> = cases.iter().map(|c| c.name.clone()).collect();
     for name in passing.keys().chain(refused.keys()).filter(|n| !known.contains(*n)) {
-        let reason = format!("`{name}` is listed but there is no such test");
+        let reason = format!("`{name}` is in a list, but there is no ONNX operator test of this name");
         trials.push(Trial::test(name.clone(), move || Err(reason.into())));
     }
     let (expected, others): (Vec<Case>, Vec<Case>) =
@@ -101,19 +107,20 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// Runs a test and compares its outcome with its line in a list.
+/// Runs an operator test and compares its outcome with its line in a list.
 fn as_listed(case: &Case, line: Option<&str>) -> Result<(), String> {
     let outcome = run(case);
     match outcome.line(&case.name) {
         Some(now) if line == Some(now.as_str()) => Ok(()),
-        Some(now) => {
-            Err(format!("the list must say `{now}` (DRIFT_BLESS=1 does it), not `{}`", line.unwrap_or("")))
-        }
+        Some(now) => Err(format!(
+            "the line of this test in the list must be `{now}`, not `{}`; DRIFT_BLESS=1 rewrites the lists",
+            line.unwrap_or("")
+        )),
         None => Err(format!("{}: {outcome:?}", case.name)),
     }
 }
 
-/// A test: a model with its inputs and outputs.
+/// ONNX operator test: a model with its inputs and expected outputs.
 #[derive(Debug, Clone)]
 struct Case {
     name: String,
@@ -121,16 +128,16 @@ struct Case {
     data: Data,
 }
 
-/// Source of inputs and expected outputs.
+/// Source of a test's inputs and expected outputs.
 #[derive(Debug, Clone)]
 enum Data {
-    /// Folders of serialized tensors.
+    /// Folders with inputs and outputs as serialized tensors.
     Sets(Vec<PathBuf>),
-    /// One output; the input is 0, 1/n, 2/n, ...
+    /// File of the expected output. The n elements of the input are 0, 1/n, 2/n and so on.
     Ramp(PathBuf),
 }
 
-/// Executor of a lowered graph.
+/// Place where the lowered graph of a test runs: the device or the CPU reference.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Device,
@@ -174,7 +181,7 @@ fn name(path: &Path) -> String {
     path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Runs every case on a few threads and writes the lists.
+/// Runs every operator test on two threads, and rewrites the lists of passing and refused tests.
 fn bless(cases: &[Case]) {
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<(String, Outcome)>> = Mutex::new(Vec::new());
@@ -204,7 +211,7 @@ fn bless(cases: &[Case]) {
     }
     let pinned = results.iter().filter(|(_, o)| *o == Outcome::Pass { pinned: true }).count();
     eprintln!(
-        "{} of {} pass, {pinned} of them with inputs known at compile time; {} are refused",
+        "{} of {} operator tests pass, {pinned} of them with some inputs as constants; {} are refused",
         passing.len(),
         cases.len(),
         refused.len()
@@ -216,7 +223,7 @@ fn run(case: &Case) -> Outcome {
     outcome.unwrap_or_else(|_| Ok(Outcome::Wrong("it panics".into()))).unwrap_or_else(Outcome::Wrong)
 }
 
-/// Runs a test and classifies its outcome.
+/// Runs an operator test and returns its outcome. Wrong results are errors.
 fn run_case(case: &Case) -> Result<Outcome, String> {
     let bytes = std::fs::read(&case.model).map_err(|e| e.to_string())?;
     let (names, outputs) = names(&bytes)?;
@@ -232,7 +239,7 @@ fn run_case(case: &Case) -> Result<Outcome, String> {
                     // An array that the test cannot represent belongs to no imported model.
                     Err(reason) => {
                         return match onnx::load_bytes(bytes.into(), &onnx::Options::default()) {
-                            Ok(_) => Err(format!("its data cannot be read: {reason}")),
+                            Ok(_) => Err(format!("the test's inputs or outputs cannot be read: {reason}")),
                             Err(error) => refused(&error),
                         };
                     }
@@ -267,7 +274,8 @@ fn run_case(case: &Case) -> Result<Outcome, String> {
     }
 }
 
-/// Returns the short reason of a refusal; `None` for an internal error.
+/// Returns the outcome of a refused model, with the first line of the error as its reason. Returns an error if the
+/// compiler reported an internal error.
 fn refused(error: &Error) -> Result<Outcome, String> {
     let reason = match error {
         Error::Unsupported { nodes } => match nodes.first() {
@@ -322,7 +330,7 @@ fn run_set(
     Ok(last)
 }
 
-/// Runs a compiled test and compares its outputs.
+/// Runs the lowered graph of a test and compares its outputs with the expected outputs.
 fn check(
     graph: &Graph,
     lowered: Lowered,
@@ -351,14 +359,15 @@ fn check(
     Ok(())
 }
 
-/// True if a tensor is small and integer, as shapes, axes and counts are, or holds a few scales.
+/// True if an input may decide sizes: it is a small integer tensor, as shapes, axes and counts are, or a short list of floats,
+/// such as the scales of a Resize.
 fn decides_sizes(array: &Array) -> bool {
     array.shape.len() <= 1
         && array.len() <= 16
         && (matches!(array.dtype, DType::I64 | DType::I32) || array.len() <= 8)
 }
 
-/// Names of the inputs that are not initializers, and of the outputs.
+/// Returns the names of a model's inputs that are not initializers, and of its outputs.
 fn names(bytes: &[u8]) -> Result<(Vec<String>, Vec<String>), String> {
     use prost::Message;
     let model = onnx::schema::ModelProto::decode(bytes).map_err(|e| e.to_string())?;
@@ -369,7 +378,8 @@ fn names(bytes: &[u8]) -> Result<(Vec<String>, Vec<String>), String> {
     Ok((inputs, graph.output.iter().map(|o| o.name().to_string()).collect()))
 }
 
-/// Reads the serialized tensors `KIND_i.pb` of a folder; tensor i belongs to input or output i.
+/// Reads the serialized tensors `KIND_i.pb` of a test's folder, where KIND is `input` or `output`. Tensor i belongs to input or
+/// output i.
 fn tensors(folder: &Path, kind: &str, names: &[String]) -> Result<BTreeMap<String, Array>, String> {
     let mut out = BTreeMap::new();
     for (i, name) in names.iter().enumerate() {

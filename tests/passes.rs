@@ -1,9 +1,11 @@
-//! Tests passes in two ways: Markdown cases show their effect, and random graphs show that no pass changes the results of a graph.
+//! Tests the passes in two ways: Markdown cases show their effect, and random graphs show that no pass changes the results of a
+//! graph.
 //!
-//! `tests/passes/<pass>.md` documents a pass by cases; `pipeline.md` runs all passes. A heading `## ...` starts a case. Its first
-//! `drift` block is the input, and its `drift after` block is the exact text that the pass must print. Both must compute the same
-//! results. Words after `drift` set the context: `target=NAME` (a profile), `binds=BYTES` (largest binding), `precision=f16`, and in
-//! `decompose.md` `always=NAME` for the last step after the passes. DRIFT_BLESS=1 rewrites the second blocks.
+//! `tests/passes/<pass>.md` documents a pass by cases; `pipeline.md` runs all passes. A heading `## ...` starts a case. The
+//! case's first `drift` block is the input graph, and its `drift after` block is the exact text of the graph after the pass.
+//! Both graphs must compute the same results. Words after `drift` set the context: `target=NAME` (a profile), `binds=BYTES`
+//! (largest storage buffer binding), `precision=f16`, and in `decompose.md` `always=NAME` (a decomposition to apply regardless
+//! of its cost). DRIFT_BLESS=1 rewrites the `drift after` blocks.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -25,15 +27,15 @@ use driftc::plan::Alternatives;
 use driftc::plan::estimate::Costs;
 use driftc::target::TargetProfile;
 
-/// Profile of cases and random graphs that name none.
+/// Target profile of random graphs, and of cases that name no profile.
 const TARGET: &str = "vulkan-baseline";
 /// Target profile with 16-bit storage, for the cases in f16.
 const HALVES: &str = "android-15";
 
-/// Tighter than for kernels: a pass may only reorder rounding.
+/// Tolerance for f32 results after a pass. It is tighter than for kernels, because a pass may only change the order of rounding.
 const REORDERED: Tolerance = Tolerance { relative: 1e-4, absolute: 2e-5 };
 
-/// Tolerance for f16 values: several roundings, which a norm may amplify.
+/// Tolerance for results after a pass that stores values in f16: several roundings, which a norm may amplify.
 const HALF: Tolerance = Tolerance { relative: 5e-2, absolute: 5e-2 };
 
 #[test]
@@ -44,7 +46,7 @@ fn markdown_cases() {
     let bless = settings::bless();
     let mut failures = String::new();
     for pass in PIPELINE.iter().filter(|p| !folder.join(format!("{}.md", p.name)).exists()) {
-        writeln!(failures, "{}: no file of cases in tests/passes", pass.name).unwrap();
+        writeln!(failures, "pass {} has no file of cases in tests/passes", pass.name).unwrap();
     }
     for path in files.iter().filter(|p| p.extension().is_some_and(|e| e == "md")) {
         let pass = path.file_stem().unwrap().to_string_lossy();
@@ -65,26 +67,27 @@ fn markdown_cases() {
         if text.matches("\n```drift\n").count() + text.matches("\n```drift ").count()
             != 2 * text.matches("\n```drift after\n").count()
         {
-            writeln!(failures, "{pass}: a case has no `drift after` block, or one has no input").unwrap();
+            writeln!(failures, "{pass}.md: each `drift after` block must follow one input block `drift`")
+                .unwrap();
         }
         if bless && blessed != text {
             fs::write(path, blessed).unwrap();
         }
     }
-    assert!(failures.is_empty(), "{failures}\nDRIFT_BLESS=1 accepts what was printed");
+    assert!(failures.is_empty(), "{failures}\nDRIFT_BLESS=1 accepts the printed graphs as expected");
 }
 
-/// One case of a Markdown file.
+/// Test case in a Markdown file of `tests/passes`.
 #[derive(Debug, Default)]
 struct Case {
     title: String,
-    /// Words after `drift` that open the input block.
+    /// Words after `drift` in the line that opens the input block.
     context: String,
     input: String,
     after: String,
 }
 
-/// Returns the document with every `drift after` block replaced by the result of `after` for its case.
+/// Returns a Markdown document with every `drift after` block replaced by what the function `after` returns for its case.
 fn rewrite(text: &str, mut after: impl FnMut(&Case) -> String) -> String {
     let mut out = String::new();
     let mut case = Case::default();
@@ -119,7 +122,7 @@ fn apply(pass: &str, case: &Case) -> Result<String, String> {
             Some(("always", name)) => plan.alternatives = Alternatives::Always(name.into(), None),
             _ => {
                 return Err(format!(
-                    "`{word}` is none of target=NAME, precision=NAME, binds=BYTES and always=NAME"
+                    "unknown word `{word}` after `drift`; write target=NAME, precision=NAME, binds=BYTES or always=NAME"
                 ));
             }
         }
@@ -136,18 +139,21 @@ fn apply(pass: &str, case: &Case) -> Result<String, String> {
     } else if pass == decompose::STAGE {
         decompose::run(&mut graph, &mut Costs::new(&target, None), &plan).map_err(|e| e.to_string())?;
     } else {
-        let pass = PIPELINE.iter().find(|p| p.name == pass).ok_or("the file's name is no pass")?;
+        let pass = PIPELINE
+            .iter()
+            .find(|p| p.name == pass)
+            .ok_or("the name of the Markdown file is not the name of a pass")?;
         run_pass(&mut graph, pass, &context, false).map_err(|e| e.to_string())?;
     }
     let inputs = random_graph::inputs(&before, 1);
-    let results = eval(&before, &inputs).map_err(|e| format!("the input cannot be evaluated: {e}"))?;
+    let results = eval(&before, &inputs).map_err(|e| format!("the input graph cannot be evaluated: {e}"))?;
     let half = precision != Precision::F32 || case.input.contains("f16");
     let tolerance = if half { HALF } else { REORDERED };
     check(&graph, &inputs, &results, tolerance)?;
     Ok(print(&graph))
 }
 
-/// Fails if a changed graph gives other results.
+/// Fails if a changed graph gives other results than the expected ones.
 fn check(
     changed: &Graph,
     inputs: &BTreeMap<String, Array>,
@@ -156,7 +162,7 @@ fn check(
 ) -> Result<(), String> {
     let changed = eval(changed, inputs).map_err(|e| e.to_string())?;
     if !changed.iter().map(|r| &r.0).eq(results.iter().map(|r| &r.0)) {
-        return Err("the results have other names".into());
+        return Err("the changed graph has outputs with other names".into());
     }
     changed.iter().zip(results).try_for_each(|((name, got), (_, want))| compare(name, got, want, tolerance))
 }
@@ -169,7 +175,8 @@ struct Sample {
     results: Vec<(String, Array)>,
 }
 
-/// Samples of `count` seeds; 20 times that number in the full scope.
+/// Returns the random graphs of `count` seeds that begin with `first`. In the full scope, the number of seeds is 20
+/// times larger.
 fn samples(first: u64, count: u64) -> impl Iterator<Item = Sample> {
     let times = if Scope::from_environment().is_full() { 20 } else { 1 };
     (first..first + count * times).map(|seed| {
@@ -181,7 +188,7 @@ fn samples(first: u64, count: u64) -> impl Iterator<Item = Sample> {
 }
 
 impl Sample {
-    /// Fails if the changed graph gives other results.
+    /// Fails if a graph that was changed gives other results than this sample's graph.
     fn check(&self, changed: &Graph, what: &str, tolerance: Tolerance) {
         if let Err(why) = check(changed, &self.inputs, &self.results, tolerance) {
             let (before, after) = (print(&self.graph), print(changed));
@@ -189,7 +196,7 @@ impl Sample {
         }
     }
 
-    /// Runs a pass and compares the results if it changed the graph. Returns true if it did.
+    /// Runs a pass on a graph and, if the pass changed the graph, compares the results. Returns true if the graph changed.
     fn run(&self, graph: &mut Graph, pass: &Pass, context: &Context<'_>, tolerance: Tolerance) -> bool {
         let before = print(graph);
         run_pass(graph, pass, context, false).unwrap_or_else(|e| panic!("seed {}: {e}\n{before}", self.seed));
@@ -201,7 +208,7 @@ impl Sample {
     }
 }
 
-/// A target with so small a largest binding that weights of random graphs are split.
+/// Returns a target whose largest storage buffer binding is so small that weights of random graphs are split.
 fn narrow() -> TargetProfile {
     let mut target = TargetProfile::load(TARGET).unwrap();
     target.limits.max_storage_buffer_range = 512;
@@ -238,7 +245,11 @@ fn the_pipeline_keeps_the_results_after_every_pass() {
     }
     // Storing floats in their own type changes nothing.
     let idle: Vec<&str> = changed.iter().filter(|(_, n)| **n == 0).map(|(name, _)| *name).collect();
-    assert_eq!(idle, ["lower-precision"], "passes without work in any graph: {changed:?}");
+    assert_eq!(
+        idle,
+        ["lower-precision"],
+        "every pass except `lower-precision` must change a random graph; numbers of graphs that each pass changed: {changed:?}"
+    );
 }
 
 #[test]
@@ -256,10 +267,14 @@ fn weighing_layouts_keeps_the_results_and_never_costs_more() {
         let before = total(&mut costs, &graph);
         moved += weigh::run(&mut graph, &mut costs, &driftc::plan::Options::default()).unwrap().changes.count;
         let after = total(&mut costs, &graph);
-        assert!(after <= before * 1.000_001, "seed {}: {before} ns became {after} ns", sample.seed);
+        assert!(
+            after <= before * 1.000_001,
+            "seed {}: the layouts raised the estimated time from {before} ns to {after} ns",
+            sample.seed
+        );
         sample.check(&graph, weigh::STAGE, REORDERED);
     }
-    assert!(moved > 0, "no value moved in any graph");
+    assert!(moved > 0, "no value of any random graph got another layout");
 }
 
 #[test]
@@ -284,7 +299,7 @@ fn decompositions_keep_the_results() {
             }
         }
     }
-    assert!(changed > 0, "no alternative was applied to any random graph");
+    assert!(changed > 0, "no decomposition applied to any random graph");
 }
 
 #[test]
@@ -341,5 +356,8 @@ fn text_of_every_stage_reads_back() {
             }
         }
     }
-    assert!(read > 150, "only {read} texts without hashes");
+    assert!(
+        read > 150,
+        "only {read} graph texts could be parsed; the others have hashes instead of the elements of large constants"
+    );
 }

@@ -1,4 +1,5 @@
-//! Runs the Python package's tests on the library and program of this build, and checks the wheel's description.
+//! Runs the Python package's tests with the C library and the program `driftc` of this build, and checks `pyproject.toml` of
+//! the wheel.
 
 use drift_tests::settings;
 use std::path::Path;
@@ -21,8 +22,8 @@ fn the_package_works() {
     assert!(status.success());
 }
 
-/// The wheel's description agrees with the sources: versions, the two Cargo packages that it builds, the program's name, and the
-/// oldest Python, which the wheel's tag repeats.
+/// The wheel's `pyproject.toml` agrees with the sources: version, the two Cargo packages that it builds, the name of the
+/// program, and the oldest Python version, which the wheel's tag repeats.
 #[test]
 fn the_wheel_is_described_by_what_there_is() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/python");
@@ -39,7 +40,10 @@ fn the_wheel_is_described_by_what_there_is() {
     assert_eq!(project["requires-python"].as_str(), Some(">=3.10"));
     let tag = &described["tool"]["distutils"]["bdist_wheel"]["py_limited_api"];
     assert_eq!(tag.as_str(), Some("cp310"));
-    assert!(package.join("driftc/py.typed").is_file(), "type checkers would not see the annotations");
+    assert!(
+        package.join("driftc/py.typed").is_file(),
+        "`py.typed` is missing, so type checkers would ignore the annotations"
+    );
 
     let tools = &described["tool"]["setuptools-rust"];
     let built = |kind: &str| {
@@ -50,7 +54,7 @@ fn the_wheel_is_described_by_what_there_is() {
     let (library, manifest) = built("ext-modules");
     assert_eq!(
         library, "driftc._drift",
-        "`driftc._native` looks for a library beside itself with drift in its name"
+        "the library must have `drift` in its name, because `driftc._native` looks for such a file"
     );
     let kinds = manifest["lib"]["crate-type"].as_array().unwrap();
     assert!(kinds.iter().any(|kind| kind.as_str() == Some("cdylib")));

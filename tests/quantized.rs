@@ -1,5 +1,5 @@
-//! 8-bit integer matmuls and convolutions, from ONNX to the device: every pair of signs, zero points at the ends of their types,
-//! constant and variable operands, against the definition.
+//! Tests of 8-bit integer matmuls and convolutions, from ONNX to the device, against the definition of the operators. They
+//! cover every pair of signed and unsigned types, zero points at the ends of these types, and constant and variable operands.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use driftc::ir::ops::constant::random;
 use driftc::ir::tensor::DType;
 use driftc::target::{TargetProfile, names};
 
-/// An operand of a node under test.
+/// Operand of the tested node, with its name and value.
 struct Value {
     name: &'static str,
     array: Array,
@@ -28,7 +28,7 @@ fn value(name: &'static str, array: Array, constant: bool) -> Value {
     Value { name, array, constant }
 }
 
-/// Returns the graph of one node and its inputs.
+/// Returns an ONNX graph of one node, and the values of its inputs.
 fn single(node: NodeProto, values: &[Value]) -> (GraphProto, BTreeMap<String, Array>) {
     let kind = |array: &Array| match array.dtype {
         DType::U8 => DataType::Uint8,
@@ -56,7 +56,7 @@ fn single(node: NodeProto, values: &[Value]) -> (GraphProto, BTreeMap<String, Ar
     (graph, given)
 }
 
-/// Evaluates the node on the reference and on the device; both must give the expected result.
+/// Evaluates a node on the CPU reference and on the device; both must give the expected integers.
 fn check(node: NodeProto, values: &[Value], expected: &[i64], what: &str) {
     let (graph, inputs) = single(node, values);
     let mut model = model(21, graph);
@@ -68,7 +68,8 @@ fn check(node: NodeProto, values: &[Value], expected: &[i64], what: &str) {
     assert_eq!(got[0].1.ints().unwrap(), expected, "{what}, on the device");
 }
 
-/// Zero points: none, the lowest and the highest value of a type, and one for each of `each` rows or columns.
+/// Returns zero points to test: none, the lowest and the highest value of a type, and a vector of `each` zero points,
+/// one for each row or column.
 fn zero_points(dtype: DType, each: usize) -> Vec<Option<Array>> {
     let (low, high) = if dtype == DType::U8 { (0, 255) } else { (-128, 127) };
     let one = |value| Some(Array::int(dtype, &[], vec![value]));
@@ -76,7 +77,7 @@ fn zero_points(dtype: DType, each: usize) -> Vec<Option<Array>> {
     vec![None, one(low), one(high), Some(Array::int(dtype, &[each], many))]
 }
 
-/// Returns element i of a zero point.
+/// Returns the zero point of row or column `i`: 0 if there is none, the only one, or element `i` of a vector.
 fn point(zero: Option<&Array>, i: usize) -> i64 {
     let Some(values) = zero.map(|z| z.ints().unwrap()) else { return 0 };
     *values.get(i).unwrap_or(&values[0])
@@ -104,14 +105,14 @@ fn matrix_products() {
                     ["a", "b", zero_a.as_ref().map_or("", |_| "p"), zero_b.as_ref().map_or("", |_| "q")];
                 values.extend(zero_a.clone().map(|zero| value("p", zero, !constant)));
                 values.extend(zero_b.clone().map(|zero| value("q", zero, constant)));
-                let what = format!("{types:?}, zero points {zero_a:?} and {zero_b:?}");
+                let what = format!("MatMulInteger of {types:?}, zero points {zero_a:?} and {zero_b:?}");
                 check(node("MatMulInteger", &names, &["y"]), &values, &expected, &what);
             }
         }
     }
 }
 
-/// A convolution of two groups with stride 2 and padding, whose padded values equal the input's zero point.
+/// `ConvInteger` with two groups, stride 2 and padding. Padded values equal the input's zero point, so they add nothing to a sum.
 #[test]
 fn convolutions() {
     let (sizes, filters, group) = ([2usize, 6, 7, 5], [4usize, 3, 3, 2], 2usize);
@@ -149,14 +150,15 @@ fn convolutions() {
                 values.extend(zero_w.clone().map(|zero| value("q", zero, constant)));
                 let node = with(node("ConvInteger", &names, &["y"]), ints("pads", &[1, 1, 1, 0]));
                 let node = with(with(node, ints("strides", &[2, 1])), int("group", group as i64));
-                let what = format!("{types:?}, zero points {zero_x:?} and {zero_w:?}");
+                let what = format!("ConvInteger of {types:?}, zero points {zero_x:?} and {zero_w:?}");
                 check(node, &values, &expected, &what);
             }
         }
     }
 }
 
-/// Decompositions of float convolutions do not apply to integers, on any profile.
+/// On every built-in profile, 8-bit convolutions and matmuls compile to integer kernels, and no decomposition of float
+/// convolutions applies to them.
 #[test]
 fn every_profile_takes_them() {
     let ones = |name, sizes: &[usize]| {
@@ -204,7 +206,7 @@ fn every_profile_takes_them() {
     }
 }
 
-/// Scales, a bias and saturation around a convolution: per channel, in quantization steps of the result.
+/// `QLinearConv` with a scale per channel, a bias and saturation gives the integers that its definition gives.
 #[test]
 fn quantized_convolution() {
     let x = random(DType::U8, &[1, 3, 4, 4], 5);
@@ -300,11 +302,12 @@ fn quantized_gemm() {
 /// Small-M matmuls with quantized weights give the same sums, to the last bit, for any number of rows.
 #[test]
 fn rows_with_quantized_weights_have_equal_sums() {
-    for (stored, k) in [("u8 in groups of 640", 640), ("u4 in groups of 32 with zeros", 640), ("q6_k", 768)] {
+    for (encoding, k) in [("u8 in groups of 640", 640), ("u4 in groups of 32 with zeros", 640), ("q6_k", 768)]
+    {
         let graph = |rows: usize| {
             let text = format!(
                 "%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[{rows},{k}]}}
-%1 = constant {{\"dtype\":\"f32\",\"shape\":[70,{k}],\"stored\":\"{stored}\",\"random\":3}}
+%1 = constant {{\"dtype\":\"f32\",\"shape\":[70,{k}],\"encoding\":\"{encoding}\",\"random\":3}}
 %2 = matmul %0 %1 {{\"trans_a\":false,\"trans_b\":true}}
 output \"y\" %2
 "
@@ -314,14 +317,18 @@ output \"y\" %2
         let threads = |rows: usize, target: &TargetProfile| {
             let plan = compile::lower(&graph(rows), target, &compile::Options::default()).unwrap().plan;
             let choice = &plan.decisions.iter().find(|d| d.what.starts_with("matmul")).unwrap().choices[0];
-            assert_eq!(choice.kernel.name, "matvec_quantized", "{stored} in {rows} rows for {}", target.name);
+            assert_eq!(
+                choice.kernel.name, "matvec_quantized",
+                "for {}, a matmul of {rows} rows with {encoding} weights must use `matvec_quantized`",
+                target.name
+            );
             choice.candidate.knobs.get("THREADS").unwrap()
         };
         for target in names().map(|name| TargetProfile::load(name).unwrap()) {
             let one = threads(1, &target);
             assert!(
                 [2, 4, 7, 16].iter().all(|rows| threads(*rows, &target) == one),
-                "{stored} for {}",
+                "{encoding} for {}",
                 target.name
             );
         }
@@ -334,7 +341,11 @@ output \"y\" %2
         let all = run(16);
         for rows in [1, 3] {
             let few = run(rows);
-            assert_eq!(few.floats().unwrap(), &all.floats().unwrap()[..rows * 70], "{stored} in {rows} rows");
+            assert_eq!(
+                few.floats().unwrap(),
+                &all.floats().unwrap()[..rows * 70],
+                "{encoding} in {rows} rows"
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Stored models with random changes: each is compiled or refused with a reason, and nothing panics.
+//! Compiles stored ONNX models with random changes. Each model must compile or be refused with a reason, without a panic.
 //!
-//! The program `fuzz-models` does this for any number of seeds, with limits on time and memory, and for other models.
+//! The program `fuzz-models` runs this test for any number of seeds, with limits on time and memory, and for other models.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ const SEEDS: u64 = 500;
 fn changed_models_are_compiled_or_refused() {
     let suite = settings::onnx_node_data().join("node");
     let pool = Pool::new(&[suite.clone(), Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")]);
-    assert!(pool.len() > 1000, "no tests in `{}`: run `make setup`", suite.display());
+    assert!(pool.len() > 1000, "there are no ONNX operator tests in `{}`: run `make setup`", suite.display());
     let profiles = profiles().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut n_compiled = 0;
@@ -26,7 +26,7 @@ fn changed_models_are_compiled_or_refused() {
         n_compiled += u64::from(class == Class::Compiled);
     }
     // If no changed model compiled, only the importer would be tested.
-    assert!(n_compiled > SEEDS / 5, "{n_compiled} of {SEEDS} models compile");
+    assert!(n_compiled > SEEDS / 5, "only {n_compiled} of {SEEDS} changed models compile");
 }
 
 #[test]

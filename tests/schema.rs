@@ -1,7 +1,7 @@
-//! The checked-in types of the ONNX schema are the ones that prost generates from the vendored `onnx.proto`.
+//! Tests that the checked-in Rust types of the ONNX schema are the ones that prost generates from the vendored `onnx.proto`.
 //!
-//! The compiler crate has no build script, so that building it needs no schema compiler. This test compares the generated file.
-//! `DRIFT_BLESS=1 cargo test -p drift-tests --test schema` rewrites it.
+//! The compiler crate has no build script, so building it needs no schema compiler. This test generates the types again and
+//! compares them with `schema.rs`. `DRIFT_BLESS=1 cargo test -p drift-tests --test schema` rewrites that file.
 
 use drift_tests::settings;
 use std::path::Path;
@@ -29,5 +29,9 @@ fn generated_schema_is_current() {
         std::fs::write(&file, &text).expect("the schema is written");
     }
     let present = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(present == text, "{} is stale: run with DRIFT_BLESS=1", file.display());
+    assert!(
+        present == text,
+        "{} differs from the types that prost generates; DRIFT_BLESS=1 rewrites it",
+        file.display()
+    );
 }

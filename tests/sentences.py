@@ -14,7 +14,7 @@ arguments.add_argument("--count", type=int, default=60)
 arguments.add_argument("--places")
 options = arguments.parse_args()
 
-SKIPPED = ("targets/measured/", "tests/corpus/", "tests/text/", "tests/language/", "tests/shaders/", "benches/log/")
+SKIPPED = ("compiler/src/import/onnx/schema.rs", "targets/measured/", "tests/corpus/", "tests/text/", "tests/language/", "tests/shaders/", "benches/log/")
 
 
 def comments(lines, marks):
@@ -23,7 +23,8 @@ def comments(lines, marks):
     for number, line in enumerate(lines + [""], 1):
         text = line.strip()
         mark = next((m for m in marks if text.startswith(m)), None)
-        if mark is not None:
+        # Markers of loops to unroll are no prose.
+        if mark is not None and not text.startswith("// unroll"):
             start = start or number
             block.append(text[len(mark):].strip())
         elif block:
@@ -57,13 +58,20 @@ def paragraphs(lines):
 
 
 def strings(lines):
-    """Messages in string literals: four words or more."""
+    """Messages in string literals of the program, without tests: five words or more."""
     for number, line in enumerate(lines, 1):
+        if line.startswith("#[cfg(test)]"):
+            return
         if line.strip().startswith("//"):
             continue
         for text in re.findall(r'"((?:[^"\\]|\\.){20,})"', line):
-            is_code = re.search(r"::|\bfn |@compute|;$|\) ==|\{\{|<u32>|<f32>|// ", text)
-            if len(re.findall(r"[A-Za-z]{2,}", text)) >= 5 and not is_code:
+            is_code = re.search(
+                r"::|\bfn |\blet |\(\)|@compute|;$|;\\n|\) ==|\{\{|<u32>|<f32>|// |%\d|\[\[|&&|\|\||\.starts_with", text
+            )
+            words = re.findall(r"[A-Za-z]{2,}", text)
+            # A list of operators or devices is no sentence.
+            is_list = sum(word[0].islower() for word in words) * 2 < len(words)
+            if len(words) >= 5 and not is_code and not is_list:
                 yield number, text
 
 
@@ -75,7 +83,9 @@ def candidates():
         if path.endswith(".md"):
             kinds = [("document", paragraphs)]
         elif path.endswith(".rs"):
-            kinds = [("comment", lambda lines: comments(lines, ("///", "//!"))), ("message", strings)]
+            kinds = [("comment", lambda lines: comments(lines, ("///", "//!")))]
+            if not path.startswith(("tests/", "benches/")) and "/tests/" not in path and not path.endswith("tests.rs"):
+                kinds.append(("message", strings))
         elif path.endswith(".wgsl"):
             kinds = [("comment", lambda lines: comments(lines, ("///", "//")))]
         else:

@@ -1,5 +1,5 @@
-//! Targets that forbid a dispatch to read one range of a buffer and write another: plans respect it and shaders are WGSL. One
-//! bundle holds variants for several APIs, and the native runtime selects its own.
+//! Tests of targets that forbid a dispatch to read one range of a buffer and write another (WebGPU): plans respect the rule.
+//! Also tests that one bundle can hold variants for four APIs; the native runtime selects the Vulkan variant.
 
 use drift_models::builtin;
 use drift_runtime::format::ArtifactKind;
@@ -17,7 +17,7 @@ use driftc::passes::Precision;
 use driftc::plan::{Location, Plan};
 use driftc::target::TargetProfile;
 
-/// Maximum size of all arenas together, relative to one arena.
+/// Maximum bytes of all arenas of a plan that separates read and written buffers, relative to the bytes of a plan with one arena.
 const MOST: f64 = 1.3;
 
 fn separate() -> TargetProfile {
@@ -26,7 +26,7 @@ fn separate() -> TargetProfile {
     target
 }
 
-/// Returns the buffer of a location.
+/// Returns the buffer or texture that holds a tensor, or `None` for weights and parameters.
 fn buffer(plan: &Plan, location: Location) -> Option<Location> {
     match location {
         Location::Arena(i) => Some(Location::Arena(plan.memory.arena(i))),
@@ -36,7 +36,7 @@ fn buffer(plan: &Plan, location: Location) -> Option<Location> {
     }
 }
 
-/// Returns the first dispatch that reads and writes one buffer.
+/// Returns the first dispatch that reads and writes the same buffer through different bindings, or `None` if there is none.
 fn offender(plan: &Plan) -> Option<String> {
     let step = plan.dispatches.iter().find(|step| {
         let side = |writes: bool| {
@@ -67,10 +67,14 @@ fn no_dispatch_reads_what_it_writes_in_random_graphs() {
         offenders +=
             usize::from(offender(&lower(&graph, &joined, &Options::default()).unwrap().plan).is_some());
     }
-    assert!(several > 50 && offenders > 50, "{several} plans of several arenas, {offenders} that need them");
+    assert!(
+        several > 50 && offenders > 50,
+        "only {several} plans have several arenas, and only {offenders} plans with one arena break the rule; each number must be above 50"
+    );
 }
 
-/// Checks that a graph's plans keep buffers separate; returns the size of the arenas relative to one arena.
+/// Checks that no dispatch of a graph's plans reads and writes the same buffer. Returns the bytes of the separate
+/// arenas divided by the bytes that a plan with one arena needs.
 #[track_caller]
 fn keeps_apart(name: &str, graph: &Graph) -> f64 {
     let target = separate();
@@ -85,7 +89,10 @@ fn keeps_apart(name: &str, graph: &Graph) -> f64 {
         functions.iter().map(|f| f.plan.footprint().peak).max().unwrap_or(0) as f64
     };
     let ratio = peak(&target) / peak(&joined).max(1.0);
-    assert!(ratio <= MOST, "{name}: the arenas take {ratio:.2} times as much as one");
+    assert!(
+        ratio <= MOST,
+        "{name}: the separate arenas take {ratio:.2} times the bytes of one arena; the limit is {MOST}"
+    );
     ratio
 }
 
@@ -100,7 +107,7 @@ fn arenas_of_models_take_little_more_than_one() {
     }
 }
 
-/// The variants of a fat bundle, by API, with their shader language.
+/// Target, shader language and API of the four variants in a bundle for all APIs.
 const FAT: [(&str, ArtifactKind, &str); 4] = [
     ("apple-m4-metal", ArtifactKind::Msl, "Metal"),
     ("nvidia-ada-directx12", ArtifactKind::Hlsl, "DirectX 12"),

@@ -1,5 +1,5 @@
-//! Values in common storage: results that overwrite an operand, and concatenations whose operands are written in place. Run on
-//! the device and compared with the CPU reference.
+//! Tests of tensors that use the same memory: results that overwrite an operand, and concatenations whose operands are computed
+//! directly in the result. Graphs run on the device and are compared with the CPU reference.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use driftc::ir::tensor::DType;
 use driftc::ir::{eval, graph_text};
 use driftc::plan::{Location, Plan};
 
-/// Numbers of dispatches that write where they read, and of dispatches of a kernel.
+/// Returns how many dispatches of a plan write the memory that they read, and how many dispatches belong to the kernel `kernel`.
 fn facts(plan: &Plan, kernel: &str) -> (usize, usize) {
     let place = |location: &Location| match location {
         Location::Arena(i) => Some((plan.memory.offsets[*i], plan.tensors[*i])),
@@ -30,7 +30,7 @@ fn facts(plan: &Plan, kernel: &str) -> (usize, usize) {
     (in_place.count(), of_kernel.count())
 }
 
-/// Compiles and runs a graph, and compares its results.
+/// Runs a graph on the device and compares its results with the CPU reference.
 fn check(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<(), String> {
     let want = eval::eval(graph, inputs).map_err(|e| e.to_string())?;
     let got = device::run(graph, &Options::default(), inputs)?;
@@ -40,7 +40,8 @@ fn check(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<(), String> 
     Ok(())
 }
 
-/// Runs a graph in text form; returns how many dispatches write where they read and how many copy.
+/// Runs a graph in text form and compares its results with the CPU reference. Returns the number of dispatches that write the
+/// memory that they read, and the number of dispatches that copy operands of a concatenation.
 fn run(graph: &str) -> (usize, usize) {
     let graph = graph_text::parse(graph).unwrap();
     check(&graph, &random_graph::inputs(&graph, 7)).unwrap();
@@ -211,7 +212,7 @@ fn a_network_of_true_size_keeps_its_results() {
     check(&model.graph, &random_graph::inputs(&model.graph, 3)).unwrap();
     let plan = lower(&model.graph, &device::target(), &Options::default()).unwrap().plan;
     let (in_place, concatenations) = facts(&plan, "concat");
-    assert!(in_place > 0, "no residual is added in place");
+    assert!(in_place > 0, "no residual add of the network overwrites its operand");
     assert_eq!(concatenations, 0);
 }
 

@@ -1,4 +1,5 @@
-//! Models with symbolic sizes give the results of the same models with fixed sizes. Bounds are narrowed to what the nodes accept.
+//! Tests that models with symbolic sizes give the results of the same models with fixed sizes, and that the importer narrows
+//! bounds to the sizes that all nodes accept.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +10,21 @@ use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
 use driftc::ir::graph::Graph;
 
-/// Numbers with a long period.
+/// Returns an array of varied numbers between -1 and 1 that repeat only after 101 elements.
 fn numbers(shape: &[i64]) -> Array {
     let shape: Vec<usize> = shape.iter().map(|d| usize::try_from(*d).unwrap()).collect();
     let n = shape.iter().product::<usize>();
     Array::f32(&shape, (0..n).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect())
 }
 
-/// Returns the model with symbols from a lower bound to 64.
+/// Imports a model with symbolic sizes, each between its given lower bound and 64.
 fn symbolic(m: &ModelProto, symbols: &[(&str, i64)]) -> Graph {
     let dims = symbols.iter().map(|(name, low)| ((*name).to_string(), DimSpec::Range(*low, 64))).collect();
     load_bytes(bytes(m), &Options { dims, ..Options::default() }).expect("it imports with symbols").graph
 }
 
-/// Imports with symbols and with each of the shapes of `x`, and compares the results.
+/// Imports a model once with symbolic sizes, and once for each of the fixed shapes of input `x`. For each shape, the
+/// symbolic and the fixed graph must give equal results.
 fn same(m: &ModelProto, symbols: &[(&str, i64)], shapes: &[&[i64]]) {
     let symbolic = symbolic(m, symbols);
     for shape in shapes {
@@ -82,7 +84,7 @@ fn auto_pad_follows_the_sizes() {
     }
 }
 
-/// The sizes of axis 1 of `x` as a vector.
+/// Returns nodes that compute the size `n` of axis 1 of input `x`, as a vector of one element.
 fn length() -> Vec<NodeProto> {
     vec![node("Shape", &["x"], &["shape"]), with(node("Gather", &["shape", "one"], &["n"]), int("axis", 0))]
 }
@@ -170,7 +172,8 @@ fn recurrences_take_any_length() {
     }
 }
 
-/// Returns the notes of an import whose bounds are assumed, with the assumed bounds.
+/// Imports a model twice: without bounds for a symbol, and with the bounds `asked`. Returns the bounds that the
+/// importer assumes and its notes about them, and the error of the second import.
 fn narrowed(m: &ModelProto, symbol: &str, asked: (i64, i64)) -> ((i64, i64), String, String) {
     let assumed = load_bytes(bytes(m), &Options::default()).expect("it imports");
     let dims = BTreeMap::from([(symbol.to_string(), DimSpec::Range(asked.0, asked.1))]);
@@ -197,7 +200,7 @@ fn windows_raise_lower_bounds() {
     }
 }
 
-/// Rows of a picture, in steps of 32, and the rest of it.
+/// Returns a MaxPool node that keeps every 32nd row of an image `x`, so that an image of up to 32 rows gives one row.
 fn rows() -> NodeProto {
     with(with(node("MaxPool", &["x"], &["p"]), ints("kernel_shape", &[1, 1])), ints("strides", &[32, 1]))
 }
@@ -223,7 +226,8 @@ fn joined_and_multiplied_sizes_are_equal() {
         let (bounds, notes, refusal) = narrowed(&model(17, g), "tokens", (2, 40));
         assert_eq!(bounds, (9, 9), "{op}");
         assert!(
-            notes.contains("pass --dim tokens=9 to fix them") && refusal.contains("pass --dim tokens=9"),
+            notes.contains("the assumed bounds; pass --dim tokens=9 to fix them")
+                && refusal.contains("pass --dim tokens=9"),
             "{notes} {refusal}"
         );
     }

@@ -1,6 +1,6 @@
-//! Language models on the command line: text in and out, ids, chats, and faulty requests.
+//! Tests of the commands of `driftc` for language models: text in and out, token ids, chats, and faulty requests.
 //!
-//! The model is hand-made: its tokens are words, and each word makes one other word the most likely next token.
+//! The tested model is hand-made: its tokens are words, and after each word one other word is the most likely next token.
 
 use drift_tests::settings;
 use std::fs;
@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-/// Words; each is followed by the next one. A prompt of `<assistant>` is followed by `aye`.
+/// Vocabulary of the model. After each word, the next word of this list is the most likely one; after `<assistant>` it is `aye`.
 const WORDS: &[&str] = &[
     "<start>",
     "one",
@@ -34,11 +34,11 @@ const WORDS: &[&str] = &[
     "zig",
     "zag",
 ];
-/// Width of the model: one element for each word, and some unused.
+/// Hidden size of the model: one element for each word, and some unused elements.
 const HIDDEN: usize = 32;
 const CONTEXT: usize = 48;
 
-/// Returns the word that follows each word.
+/// Returns the index of the word that the model predicts after the word with index `id`.
 fn follower(id: usize) -> usize {
     let at = |word: &str| WORDS.iter().position(|w| *w == word).unwrap();
     match WORDS[id] {
@@ -48,7 +48,7 @@ fn follower(id: usize) -> usize {
     }
 }
 
-/// A folder of models, arrays and cached bundles.
+/// Temporary folder with the model, its bundle, arrays and cached bundles.
 static PLACE: LazyLock<Place> = LazyLock::new(|| {
     let place = Place(tempfile::tempdir().unwrap());
     let model = place.0.path().join("model");
@@ -86,10 +86,11 @@ fn config() -> Value {
     })
 }
 
-/// A tensor's shape and elements.
+/// Shape and elements of a tensor.
 type Tensor = (Vec<usize>, Vec<f32>);
 
-/// Words are unit vectors, which the layer does not change. The output head maps each vector to that of the next word.
+/// Returns the model's weights as a safetensors file. Word embeddings are unit vectors, which the layer does not change. The
+/// output head gives the next word the highest logit.
 fn weights() -> Vec<u8> {
     let unit = |rows: usize, at: &dyn Fn(usize) -> usize| -> Vec<f32> {
         let mut matrix = vec![0.0; rows * HIDDEN];
@@ -172,7 +173,7 @@ impl Place {
         child.wait_with_output().unwrap()
     }
 
-    /// Runs a command that must succeed; returns its standard output and standard error.
+    /// Runs `driftc` with standard input; it must succeed. Returns its standard output and standard error.
     fn done_with(&self, args: &[&str], input: &str) -> (String, String) {
         let output = self.run(args, input);
         let (out, err) = texts(&output);
@@ -184,16 +185,16 @@ impl Place {
         self.done_with(args, "")
     }
 
-    /// Runs a command that must fail with a message.
+    /// Runs `driftc`, which must fail with the exit code `code` and a message that contains `says`.
     fn refused(&self, args: &[&str], code: i32, says: &str) {
         let output = self.run(args, "");
         let (_, err) = texts(&output);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {err}");
-        assert!(err.contains(says), "{args:?} does not say `{says}`:\n{err}");
+        assert!(err.contains(says), "the error of {args:?} does not contain `{says}`:\n{err}");
         assert!(!err.contains("panicked"), "{err}");
     }
 
-    /// Writes a new `.npy` file of 8-byte numbers.
+    /// Writes a `.npy` file with this element type, shape and data; returns its path.
     fn array(&self, name: &str, descr: &str, shape: &str, data: &[u8]) -> String {
         let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
         header += &" ".repeat(63 - (10 + header.len()) % 64);
@@ -217,7 +218,7 @@ fn texts(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Returns the elements of an array, and its shape.
+/// Reads a `.npy` file; returns its elements and its shape.
 fn read<T: npyz::Deserialize>(path: &str) -> (Vec<T>, Vec<u64>) {
     let file = npyz::NpyFile::new(std::io::Cursor::new(fs::read(PathBuf::from(path)).unwrap())).unwrap();
     let shape = file.shape().to_vec();
@@ -301,7 +302,10 @@ fn functions_are_tuned_by_their_own_symbols() {
     let times = fs::read_to_string(&db).unwrap();
     let problems: Vec<&str> = times.lines().filter(|line| line.starts_with("problem")).collect();
     for symbol in ["past=", "count="] {
-        assert!(problems.iter().any(|problem| problem.contains(symbol)), "{symbol} is in none of\n{times}");
+        assert!(
+            problems.iter().any(|problem| problem.contains(symbol)),
+            "no problem in the tuning database has the symbol `{symbol}`:\n{times}"
+        );
     }
     assert!(!times.contains("failed"), "{times}");
     let bundle = PLACE.path("tuned.drift");
@@ -346,7 +350,7 @@ fn logits_and_perplexity() {
     for args in [["--text", &text], ["--ids", &PLACE.ids("chain.npy", &[0, 1, 2, 3, 4, 5])]] {
         let (out, _) = PLACE.done(&[&["perplexity", &bundle, "--json"], &args[..]].concat());
         let found: Value = serde_json::from_str(&out).unwrap();
-        assert_eq!((&found["tokens"], &found["foretold"]), (&json!(6), &json!(5)));
+        assert_eq!((&found["tokens"], &found["predicted_tokens"]), (&json!(6), &json!(5)));
         assert!((found["perplexity"].as_f64().unwrap() - sure).abs() < 1e-4, "{found} is not {sure}");
     }
     let long: Vec<i64> = (0..100).map(|at| 18 + at % 2).collect();
@@ -354,7 +358,7 @@ fn logits_and_perplexity() {
     assert!(out.contains("over 100 tokens"), "{out}");
     let windows = ["perplexity", &bundle, "--json", "--window", "10", "--ids", &PLACE.path("long.npy")];
     let found: Value = serde_json::from_str(&PLACE.done(&windows).0).unwrap();
-    assert_eq!(found["foretold"], 90);
+    assert_eq!(found["predicted_tokens"], 90);
     PLACE.refused(&["perplexity", &bundle, "--ids", &PLACE.ids("single.npy", &[1])], 1, "fewer than two");
     PLACE.refused(&[&windows[..4], &["1"], &windows[5..]].concat(), 2, "window");
 }
@@ -417,7 +421,7 @@ fn wrong_requests_say_what_is_wrong() {
     );
 }
 
-/// Faulty tokenizer and template files: compiling reports them, and only commands that need text are refused.
+/// If tokenizer or template files are faulty, compiling prints a note, and only commands that need text are refused.
 #[test]
 fn texts_that_mean_nothing() {
     let ids = PLACE.ids("known.npy", &[0, 1]);

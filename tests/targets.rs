@@ -1,4 +1,5 @@
-//! Every built-in profile compiles real models within its limits. Variants of one bundle use common weights.
+//! Tests that real models compile for every built-in profile within the profile's limits, and that variants of one bundle share
+//! weights.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -42,7 +43,7 @@ fn models_compile_for_every_profile_within_its_limits() {
     }
 }
 
-/// A variant requires no more than the profile offers.
+/// Checks that a variant of a bundle requires no more limits and features than the profile offers.
 #[track_caller]
 fn within(target: &TargetProfile, variant: &Variant, what: &str) {
     let (needs, has) = (variant.needed_limits(), &target.limits);
@@ -56,7 +57,10 @@ fn within(target: &TargetProfile, variant: &Variant, what: &str) {
         ("storage buffers", needs.max_storage_buffers.into(), has.max_storage_buffers.into()),
         ("uniform buffers", needs.max_uniform_buffers.into(), has.max_uniform_buffers.into()),
     ] {
-        assert!(needed <= offered, "{what}: {limit} of {needed}, the profile has {offered}");
+        assert!(
+            needed <= offered,
+            "{what}: the variant needs a {limit} of {needed}, but the profile offers {offered}"
+        );
     }
     for axis in 0..3 {
         assert!(needs.max_workgroup_size[axis] <= has.max_workgroup_size[axis], "{what}: workgroup");
@@ -94,5 +98,8 @@ fn a_fat_bundle_stores_each_packed_tensor_once() {
     }
     assert_eq!(distinct, alone);
     let stored = distinct.values().sum::<u64>();
-    assert!(stored < sum / 5 * 3, "six targets hardly share anything: {stored} of {sum} bytes");
+    assert!(
+        stored < sum / 5 * 3,
+        "a bundle for six targets must store less than 60 % of the six single bundles' weights, but stores {stored} of {sum} bytes"
+    );
 }

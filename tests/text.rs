@@ -1,4 +1,4 @@
-//! Tokenizers and chat templates of several families, compared with transformers.
+//! Compares tokenizers and chat templates of several model families with the results of `transformers`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -54,7 +54,7 @@ fn texts_become_ids_and_back() {
     }
 }
 
-/// Metadata that a GGUF converter writes for a tokenizer.
+/// Returns the GGUF metadata that a converter would write for the tokenizer of a Hugging Face folder.
 fn metadata(folder: &Path) -> BTreeMap<String, gguf::Value> {
     let (file, config) = (json(&folder.join("tokenizer.json")), json(&folder.join("tokenizer_config.json")));
     let name = folder.file_name().unwrap().to_str().unwrap();
@@ -188,7 +188,7 @@ fn texts_come_piece_by_piece() {
     }
 }
 
-/// A long conversation, and ids that are no text.
+/// A text stream decodes a long text piece by piece, and also ids that are not valid text.
 #[test]
 fn streams_have_no_end() {
     let folder = folders().into_iter().find(|f| f.ends_with("llama3")).unwrap();

@@ -1,7 +1,8 @@
-//! The browser runtime: WebGPU bundles run in Chromium and in Deno and are compared with the reference; faults; the size of the
-//! package. `DRIFT_TEST_SCOPE=full` takes every case of every kernel.
+//! Tests of the browser runtime. WebGPU bundles run in Chromium and in Deno and are compared with the CPU reference.
+//! The tests also cover faulty bundles and servers, the demo page, and the size of the package. With
+//! `DRIFT_TEST_SCOPE=full` they run every case of every kernel.
 //!
-//! `tests/setup.sh` installs Chromium and what `runtime/web/package.json` names.
+//! `tests/setup.sh` installs Chromium and the packages that `runtime/web/package.json` names.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,10 +19,10 @@ use driftc::ir::graph_text;
 use driftc::passes::Precision;
 use driftc::target::TargetProfile;
 
-/// Maximum bytes of the compressed runtime.
+/// Maximum bytes of the browser runtime's JavaScript after compression with gzip.
 const MOST: u64 = 15 * 1024;
 
-/// Returns the package's folder, built once.
+/// Builds the package `runtime/web` once, and returns its folder.
 fn built() -> PathBuf {
     static ONCE: Once = Once::new();
     let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtime/web");
@@ -56,7 +57,7 @@ fn in_deno() {
     run(&web, "node_modules/.bin/deno", &["run", "-A", "test/run-deno.mjs", &out]);
 }
 
-/// Writes bundles of kernel cases and of models with inputs and outputs to a folder; returns its path.
+/// Writes bundles of kernel cases and of models to a folder, with inputs and expected outputs. Returns the path of the folder.
 fn cases(folder: &Path, target: &TargetProfile, precision: Precision) -> String {
     let out = folder.join(&target.name);
     std::fs::create_dir(&out).unwrap();
@@ -71,7 +72,7 @@ fn cases(folder: &Path, target: &TargetProfile, precision: Precision) -> String 
     out.to_str().unwrap().to_owned()
 }
 
-/// Runs a program in the package's folder; fails with its output.
+/// Runs a program in the folder of the package. If the program fails, the test fails and shows its output.
 #[track_caller]
 fn run(web: &Path, program: &str, arguments: &[&str]) {
     let local = web.join(program);
@@ -93,8 +94,11 @@ fn size(web: &Path, folder: &Path) {
     std::fs::copy(web.join("dist/index.js"), &copy).unwrap();
     run(web, "gzip", &["-9", copy.to_str().unwrap()]);
     let bytes = std::fs::metadata(folder.join("index.js.gz")).unwrap().len();
-    assert!(bytes <= MOST, "the runtime takes {bytes} bytes compressed");
-    assert!(web.join("dist/index.d.ts").is_file(), "there are no type declarations");
+    assert!(bytes <= MOST, "the browser runtime takes {bytes} bytes compressed; the maximum is {MOST}");
+    assert!(
+        web.join("dist/index.d.ts").is_file(),
+        "the build of runtime/web made no type declarations, dist/index.d.ts"
+    );
 }
 
 #[test]
@@ -111,7 +115,7 @@ fn the_demo_page() {
     run(&web, "node", &["test/demo.mjs", out]);
 }
 
-/// The models of the demo page.
+/// Returns the models of the demo page, with the names of their bundles.
 fn models() -> [(&'static str, Model); 2] {
     let sizes = Dims::from([("seq".into(), (1, 64))]);
     let (sentences, _) =
@@ -123,7 +127,8 @@ fn models() -> [(&'static str, Model); 2] {
     [("minilm.drift", sentences), ("text.drift", text)]
 }
 
-/// A model of two weights; another version changes the smaller one.
+/// Returns the graph text of a model with two weights. The seed changes only the smaller weight, as in a new version of the
+/// model.
 fn version(seed: u32) -> String {
     format!(
         r#"
@@ -138,7 +143,8 @@ output "y" %5
     )
 }
 
-/// Writes two versions of a model, their difference, a version with a damaged chunk, and a bundle for another API.
+/// Writes bundles for tests of faults: two versions of a model, the number of bytes of the chunks in which the versions differ, a
+/// version with a damaged chunk, and a bundle for another API.
 fn faults(folder: &Path) {
     let write = |name: &str, seed: u32, target: &str| {
         let path = folder.join(name);

@@ -1,5 +1,5 @@
-//! The wgpu backend on the adapter that it prefers: WebGPU bundles compared with the reference, language models, tensors that
-//! stay on the device, and faults.
+//! Tests of the runtime's wgpu backend, on the adapter that wgpu prefers: WebGPU bundles compared with the CPU reference,
+//! language models, tensors that stay on the device, and faults.
 
 use std::path::{Path, PathBuf};
 
@@ -25,14 +25,15 @@ use driftc::passes::Precision;
 use driftc::target::TargetProfile;
 use rayon::prelude::*;
 
-/// Distance between the cases that run.
+/// Every `STEP`-th test case of the operators runs.
 const STEP: usize = 18;
 
 fn on_wgpu() -> Options {
     Options { backend: Backend::Wgpu, ..Options::default() }
 }
 
-/// Returns a profile for the software driver below wgpu, which ends long loops without an error.
+/// Returns a built-in profile, limited to the loop iterations of the software driver on which wgpu runs in tests. That driver
+/// ends longer loops without an error.
 fn target(name: &str) -> TargetProfile {
     let mut target = TargetProfile::load(name).unwrap();
     target.limits.max_loop_iterations = TargetProfile::load("lavapipe").unwrap().limits.max_loop_iterations;
@@ -43,7 +44,8 @@ fn options(precision: Precision) -> compile::Options {
     compile::Options { precision, ..compile::Options::default() }
 }
 
-/// Runs a case at the bounds and in the middle of its symbols. Returns false if the case cannot be compared.
+/// Runs a test case through wgpu, at the bounds and in the middle of its symbols, and compares the results. Returns false if
+/// the case cannot be compared.
 fn agrees(case: &str, target: &TargetProfile, precision: Precision) -> Result<bool, String> {
     let graph = graph_text::parse(case).map_err(|e| e.to_string())?;
     let half = graph.ids().into_iter().any(|id| graph.tensor(id).dtype == DType::F16);
@@ -83,7 +85,11 @@ fn cases_of_kernels() {
         let failures: Vec<&String> = results.iter().filter_map(|r| r.as_ref().err()).collect();
         assert!(failures.is_empty(), "{failures:#?}");
         let compared = results.iter().filter(|r| matches!(r, Ok(true))).count();
-        assert!(compared * 10 > chosen.len() * 9, "{compared} of {} cases were compared", chosen.len());
+        assert!(
+            compared * 10 > chosen.len() * 9,
+            "only {compared} of {} cases could be compared with the reference",
+            chosen.len()
+        );
     }
 }
 
@@ -143,7 +149,7 @@ output "y" %3
     assert_eq!(ran, [17, 1, 40, 40, 17]);
 }
 
-/// A language model of `tests/language` for WebGPU, loaded with this many frames.
+/// Compiles a language model of `tests/language` for WebGPU and loads it with this number of frames.
 fn language_model(frames: usize) -> Generator {
     let dims = Dims::from([("context".into(), (64, 64)), ("chunk".into(), (16, 16))]);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("language/llama");
@@ -215,7 +221,7 @@ const TWICE: &str = "
 @compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x] = 2.0 * x[id.x]; }
 ";
 
-/// A bundle of one shader that maps four numbers to four, after a change.
+/// Writes a bundle with one shader, which maps four numbers to four numbers, after `edit` has changed its variant.
 fn written(kind: ArtifactKind, shader: &[u8], edit: impl Fn(&mut Variant)) -> Bundle {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("twice.drift");
@@ -322,12 +328,12 @@ fn what_goes_wrong_is_told() {
     let error = refused(spirv, &on_wgpu()).to_string();
     assert!(
         error.contains(
-            "it is compiled for Vulkan, but this runtime drives WebGPU; compile the model for a WebGPU target"
+            "the variant is compiled for Vulkan, but this runtime drives WebGPU; compile the model for a WebGPU target"
         ),
         "{error}"
     );
     let error = refused(twice(), &Options::default()).to_string();
-    assert!(error.contains("it is compiled for WebGPU, but this runtime drives Vulkan"), "{error}");
+    assert!(error.contains("the variant is compiled for WebGPU, but this runtime drives Vulkan"), "{error}");
     // Limits and features that no adapter has.
     let huge = written(ArtifactKind::Wgsl, TWICE.as_bytes(), |variant| {
         variant.requirements.limits.max_workgroup_memory = u32::MAX;

@@ -1,4 +1,5 @@
-//! Spelling and words: American English by `typos`, and no word or phrase that `words.toml` lists.
+//! Tests of spelling and words: `typos` accepts the spelling as American English, and no file contains a word or phrase that
+//! `words.toml` lists.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,10 +7,10 @@ use std::process::Command;
 use drift_tests::settings;
 use serde::Deserialize;
 
-/// Endings of the files whose words are checked.
+/// Endings of the files that are searched for listed words.
 const ENDINGS: &[&str] = &["rs", "wgsl", "md", "toml", "py", "ts", "mjs", "kt", "swift", "h", "c", "sh"];
 
-/// Paths that hold other people's words, numbers, or the list of words itself.
+/// Files and folders that are not searched: they hold text that other projects wrote, numbers, or the list of words itself.
 const EXCEPT: &[&str] = &[
     "Cargo.lock",
     "targets/measured/",
@@ -19,7 +20,7 @@ const EXCEPT: &[&str] = &[
     "tests/words.rs",
 ];
 
-/// Words and phrases with one replacement.
+/// Rule of `words.toml`: words and phrases that are not used, and what to write instead.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rule {
@@ -44,7 +45,7 @@ fn spelling_is_american() {
         .output()
         .unwrap();
     let found = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success(), "`make check` shows these too; .typos.toml lists exceptions:\n{found}");
+    assert!(done.status.success(), "`typos` finds wrong spelling; add exceptions to .typos.toml:\n{found}");
 }
 
 #[test]
@@ -76,7 +77,7 @@ fn a_banned_word_is_found_in_names_and_across_cases() {
     }
 }
 
-/// Reasons why a line breaks rules, one for each phrase that it contains.
+/// Returns a message for each listed word or phrase that a line contains: the word, and what to write instead.
 fn banned(line: &str, rules: &[&Rule]) -> impl Iterator<Item = String> {
     let spaced: String = line
         .chars()
@@ -91,7 +92,7 @@ fn banned(line: &str, rules: &[&Rule]) -> impl Iterator<Item = String> {
     reasons.into_iter()
 }
 
-/// Paths of the files that git tracks and whose words are checked, relative to the root.
+/// Returns the paths of the files that are searched: tracked by git, with a listed ending, relative to the repository's root.
 fn tracked_files() -> Vec<String> {
     let listed = Command::new("git").arg("ls-files").current_dir(root()).output().unwrap();
     assert!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr));

@@ -1,8 +1,9 @@
 //! Fits cost parameters to measurements of a device, and judges the resulting selections.
 //!
-//! The fit is coordinate descent in log space over one family of groups at a time. The loss sums, over the problems of the calibration
-//! suite, the logarithm of the regret and the error of the estimates, fast candidates first. Parameters start from the generic
-//! ones and keep three digits, so that equal measurements give equal files.
+//! The fit is coordinate descent on the logarithms of the parameters, one family of parameter groups at a time. The loss sums,
+//! over the problems of the calibration suite, the logarithm of the regret and the error of the estimates, in which fast
+//! candidates weigh more. Parameters start from the generic values and keep three digits, so that equal measurements give equal
+//! files.
 
 mod file;
 mod samples;
@@ -18,52 +19,58 @@ use rayon::prelude::*;
 
 use samples::{Sample, Samples};
 
-/// Factors by which a parameter changes, in this order.
+/// Factors by which the fit multiplies or divides a parameter, in the order in which they are tried.
 const STEPS: &[f64] = &[3.0, 1.6, 1.2, 1.07, 2.0, 1.3, 1.1, 1.03];
-/// Maximum factor between a fitted parameter and the generic one.
+/// Maximum factor between a fitted parameter and its generic value, in either direction.
 const REACH: f64 = 40.0;
-/// Weight of the distance from the generic value, so that a parameter without evidence stays.
+/// Weight of the distance between a parameter and its generic value in the loss. It keeps a parameter that no measurement depends
+/// on at its generic value.
 const PULL: f64 = 0.006;
-/// Weight of estimation errors relative to regret.
+/// Weight of the estimates' errors in the loss. The logarithm of the regret has weight 1.
 const ACCURACY: f64 = 0.05;
-/// Extra loss of a selection whose regret exceeds [`GOOD`].
+/// Extra loss of a problem whose selected candidate has a regret above 1.15 ([`GOOD`]).
 const MISSED: f64 = 0.2;
-/// Maximum regret of a good selection.
+/// Maximum regret of a good selection: time of the selected candidate divided by the time of the fastest one.
 const GOOD: f64 = 1.15;
 
-/// Number of random changes that the fit tries for each family of cost parameters.
+/// Number of random changes that the fit tries for each family of parameter groups, after each factor of [`STEPS`].
 const TRIES: u32 = 150;
-/// Maximum number of parameters in one random change.
+/// Maximum number of cost parameters that one random change of a fit changes.
 const MOVED: usize = 4;
-/// Spreads of the random factors, as logarithms; each change draws one of them.
+/// Maximum absolute logarithms of the factors in a random change. Each change draws one of these maxima.
 const WANDERS: &[f64] = &[0.05, 0.2, 0.7];
-/// Minimum improvement of a change that is kept.
+/// Minimum decrease of the loss for which a change of parameters is kept.
 const LEAST: f64 = 1e-6;
 
-/// The result of a fit.
+/// Result of fitting or judging cost parameters.
 #[derive(Debug)]
 pub struct Fitted {
-    /// Fitted groups.
+    /// Fitted parameters by group; empty if parameters were only judged.
     pub costs: Costs,
     pub fit: Fit,
-    /// Number of measurements that were used.
+    /// Number of measured candidates that the fit used.
     pub measurements: usize,
     /// Number of problems whose cheapest candidate was not measured.
     pub unmeasured: usize,
-    /// Every problem with its regret, worst first.
+    /// Regret and description of every problem with several measured candidates, largest regret first.
     pub regrets: Vec<(f64, String)>,
 }
 
-/// Fits the parameters of a profile to the measurements of its name.
+/// Fits a profile's cost parameters to the measurements that the database has under the profile's name.
 ///
 /// # Errors
-/// When the calibration suite does not compile for the profile, or nothing of it was measured.
+/// If the calibration suite does not compile for the profile, no problem of the suite was measured, or a fitted parameter is
+/// out of its range.
 pub fn fit(profile: &TargetProfile, database: &Database) -> Result<Fitted, Box<dyn std::error::Error>> {
     let graphs = samples::graphs(profile)?;
     let base = TargetProfile { costs: generic().clone(), ..profile.clone() };
     let samples = Samples::measured(&graphs, &base, database);
     if samples.all.is_empty() {
-        return Err(format!("nothing of the calibration suite was measured for {}", profile.name).into());
+        return Err(format!(
+            "no problem of the calibration suite has a measurement for profile {}",
+            profile.name
+        )
+        .into());
     }
     let mut state = State::new(&samples, base.clone());
     let families = families(&samples);
@@ -80,14 +87,14 @@ pub fn fit(profile: &TargetProfile, database: &Database) -> Result<Fitted, Box<d
         state.target.costs.into_iter().filter(|(name, _)| groups.contains(name.as_str())).collect();
     match out_of_range(&fitted.costs) {
         Some(parameter) => Err(format!(
-            "the fitted {parameter} is outside of its range; if it can exceed 1, name it `_ratio` instead of `_fraction`"
+            "the fitted cost parameter {parameter} is outside of its range; if it can exceed 1, name it `_ratio` instead of `_fraction`"
         )
         .into()),
         None => Ok(fitted),
     }
 }
 
-/// Returns the first parameter whose value is outside of its range, with the value.
+/// Returns the first cost parameter whose value is outside of the range that its name allows, as `group.name = value`.
 fn out_of_range(costs: &Costs) -> Option<String> {
     let parameters = costs.iter().flat_map(|(group, numbers)| {
         numbers
@@ -98,20 +105,20 @@ fn out_of_range(costs: &Costs) -> Option<String> {
     wrong.next().map(|(group, name, value)| format!("{group}.{name} = {value}"))
 }
 
-/// Judges a profile's present parameters by the measurements.
+/// Computes the regret and the accuracy of a profile's present cost parameters, without fitting.
 ///
 /// # Errors
-/// As [`fit`].
+/// If the calibration suite does not compile for the profile.
 pub fn judge(profile: &TargetProfile, database: &Database) -> Result<Fitted, Box<dyn std::error::Error>> {
     let graphs = samples::graphs(profile)?;
     let samples = Samples::measured(&graphs, profile, database);
     Ok(State::new(&samples, profile.clone()).judge())
 }
 
-/// Reads a profile's measurements, fits its parameters and returns the text of its file.
+/// Reads a profile's measurements, fits its cost parameters and returns the text of its file in `targets/costs/`.
 ///
 /// # Errors
-/// As [`fit`], and when the measurements cannot be read.
+/// If the measurements cannot be read, or the fit fails ([`fit`]).
 pub fn file(
     profile: &TargetProfile,
     measured: &Path,
@@ -123,13 +130,13 @@ pub fn file(
     Ok((text, fitted))
 }
 
-/// Groups of parameters that are fitted together because one kernel reads them, and these kernels.
+/// Parameter groups that are fitted together because the same kernels read them, and these kernels.
 struct Family {
     groups: BTreeSet<&'static str>,
     kernels: BTreeSet<&'static str>,
 }
 
-/// The families of the kernels that were measured.
+/// Families of parameter groups that the measured kernels read.
 fn families(samples: &Samples<'_>) -> Vec<Family> {
     let measured: BTreeSet<&str> =
         samples.all.iter().flat_map(|s| &s.entries).filter(|e| e.time.is_some()).map(|e| e.kernel).collect();
@@ -147,11 +154,11 @@ fn families(samples: &Samples<'_>) -> Vec<Family> {
     families
 }
 
-/// The present parameters with their estimates.
+/// State of a fit: a target profile with the present cost parameters, and the estimates computed from them.
 struct State<'s> {
     samples: &'s Samples<'s>,
     target: TargetProfile,
-    /// Estimates by problem and entry.
+    /// Estimate in nanoseconds of each entry (candidate) of each problem.
     costs: Vec<Vec<f64>>,
 }
 
@@ -161,7 +168,7 @@ impl<'s> State<'s> {
         Self { samples, target, costs }
     }
 
-    /// Multiplies every parameter of a family by a factor while that helps.
+    /// Multiplies or divides each parameter of a family by `step`, again and again while the loss decreases.
     fn improve(&mut self, family: &Family, step: f64) {
         let touched = self.touched(family);
         let mut best = self.total(&touched, &self.target, family);
@@ -183,7 +190,7 @@ impl<'s> State<'s> {
         self.settle(&touched, family);
     }
 
-    /// Changes a few parameters of a family at random, and keeps a change that helps.
+    /// Tries random changes of a few parameters of a family, and keeps each change that decreases the loss.
     fn wander(&mut self, family: &Family, tries: u32, random: &mut Random) {
         let touched = self.touched(family);
         let numbers = self.numbers(family);
@@ -205,7 +212,7 @@ impl<'s> State<'s> {
         self.settle(&touched, family);
     }
 
-    /// Problems for which a family's kernels have candidates.
+    /// Indices of the problems for which kernels of a family have candidates.
     fn touched(&self, family: &Family) -> Vec<usize> {
         let concerned =
             |sample: &Sample<'_>| sample.entries.iter().any(|e| family.kernels.contains(e.kernel));
@@ -213,7 +220,8 @@ impl<'s> State<'s> {
         all.filter(|(_, sample)| concerned(sample)).map(|(i, _)| i).collect()
     }
 
-    /// The parameters of a family by group, name and index.
+    /// All numbers of a family's cost parameters. Each is given by its group, the name of its parameter, and its index in the
+    /// parameter, which may have several numbers.
     fn numbers(&self, family: &Family) -> Vec<(&'static str, String, usize)> {
         let numbers = |group: &&'static str| {
             let group = *group;
@@ -223,7 +231,7 @@ impl<'s> State<'s> {
         family.groups.iter().flat_map(numbers).collect()
     }
 
-    /// Stores the estimates of a family's present parameters.
+    /// Recomputes the estimates of a family's problems with the present parameters, and stores them.
     fn settle(&mut self, touched: &[usize], family: &Family) {
         let costs = self.costs_of(touched, &self.target, family);
         for (place, costs) in touched.iter().zip(costs) {
@@ -231,19 +239,19 @@ impl<'s> State<'s> {
         }
     }
 
-    /// The loss.
+    /// Loss of a family: of its problems, and of the distance of its parameters from the generic values.
     fn total(&self, touched: &[usize], target: &TargetProfile, family: &Family) -> f64 {
         self.loss(touched, &self.costs_of(touched, target, family), family) + pull(&target.costs, family)
     }
 
-    /// Estimates of a family's problems; estimates of other kernels stay.
+    /// Estimates of the problems `touched`: new ones for the family's kernels, the stored ones for other kernels.
     fn costs_of(&self, touched: &[usize], target: &TargetProfile, family: &Family) -> Vec<Vec<f64>> {
-        let of = |i: &usize| {
+        let costs = |i: &usize| {
             let (sample, before) = (&self.samples.all[*i], &self.costs[*i]);
             let new = sample.costs(target, Some(&family.kernels));
             new.iter().zip(before).map(|(new, old)| if new.is_nan() { *old } else { *new }).collect()
         };
-        touched.par_iter().map(of).collect()
+        touched.par_iter().map(costs).collect()
     }
 
     fn loss(&self, touched: &[usize], costs: &[Vec<f64>], family: &Family) -> f64 {
@@ -296,7 +304,8 @@ impl<'s> State<'s> {
     }
 }
 
-/// Returns a profile with one changed number, or `None` if the number would leave its range.
+/// Returns a profile with one cost parameter multiplied by a factor. Returns `None` if the result would be more than [`REACH`]
+/// times above or below the generic value, or would not change in three digits.
 fn changed(
     target: &TargetProfile,
     (group, name, place): (&str, &str, usize),
@@ -318,12 +327,12 @@ fn three_digits(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }
 
-/// A ratio with two digits, rounded up.
+/// Rounds a ratio up to two digits after the point.
 fn rounded(ratio: f64) -> f64 {
     (ratio * 100.0 - 1e-6).ceil() / 100.0
 }
 
-/// Loss of a family's distance from the generic parameters.
+/// Loss for the distance of a family's parameters from their generic values.
 fn pull(costs: &Costs, family: &Family) -> f64 {
     let distance = |group: &&str| -> f64 {
         let (now, first) = (parameters(costs, group), parameters(generic(), group));
@@ -333,7 +342,7 @@ fn pull(costs: &Costs, family: &Family) -> f64 {
     PULL * family.groups.iter().map(distance).sum::<f64>()
 }
 
-/// The parameters of a group in the order of their declaration, so that a fit does not depend on their names.
+/// Parameters of a group in the order of their declaration, so that the result of a fit does not depend on how they are named.
 fn parameters<'c>(costs: &'c Costs, group: &str) -> impl Iterator<Item = (&'static str, &'c Number)> {
     let declared = KERNELS.iter().flat_map(|kernel| kernel.params).find(|known| known.name == group);
     let names = declared.map_or(&[][..], |group| (group.parameters)());
@@ -341,7 +350,7 @@ fn parameters<'c>(costs: &'c Costs, group: &str) -> impl Iterator<Item = (&'stat
     names.iter().filter_map(move |name| Some((*name, numbers?.get(*name)?)))
 }
 
-/// A pseudo-random sequence that is equal in every run.
+/// Pseudo-random numbers, with the same sequence in every run.
 struct Random(u64);
 
 impl Random {
@@ -354,7 +363,7 @@ impl Random {
         (self.next() % (end.max(1) as u64)) as usize
     }
 
-    /// Between -1 and 1.
+    /// Next pseudo-random number between -1 and 1.
     fn signed(&mut self) -> f64 {
         self.next() as f64 / f64::from(1u32 << 30) - 1.0
     }

@@ -18,17 +18,17 @@ use driftc::plan::trial::{self, Trial};
 use driftc::shader::problem::Problem;
 use driftc::target::TargetProfile;
 
-/// A problem of a graph with its candidates, the selected one first, and their times in microseconds.
+/// A problem of a graph with its candidates and their measured times.
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// The operator.
+    /// Name of the problem's operator.
     pub operator: &'static str,
-    /// Each candidate with its time.
+    /// Candidates with their times in microseconds, the selected candidate first.
     pub candidates: Vec<(Choice, f64)>,
 }
 
 impl Measured {
-    /// Time of the selected candidate divided by the shortest time.
+    /// Regret: time of the selected candidate divided by the time of the fastest one.
     pub fn quality(&self) -> f64 {
         let selected = self.candidates.first().map_or(0.0, |(_, time)| *time);
         let best = self.candidates.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
@@ -36,11 +36,11 @@ impl Measured {
     }
 }
 
-/// Times every candidate of a graph's problems after the passes, all in one bundle at `path`. Copies between layouts are not
-/// problems.
+/// Lowers a graph and times every candidate of its problems, all in one bundle that is written to `path`. Copies between layouts,
+/// and operators that `wanted` rejects by name, are not timed.
 ///
 /// # Errors
-/// When the graph does not compile, or the bundle does not load or run.
+/// If the graph does not compile, or the bundle does not load or run.
 pub fn measure_candidates(
     graph: &Graph,
     target: &TargetProfile,
@@ -94,22 +94,22 @@ pub fn measure_candidates(
     Ok(measured)
 }
 
-/// Number of replays of a bundle.
+/// Number of timed replays of a bundle.
 const RUNS: usize = 20;
 
-/// Median time of each dispatch of a bundle's `main` in microseconds, at the upper bounds of the symbols. Inputs are noise, because
-/// devices multiply zeros with less power and therefore faster.
+/// Loads a bundle and returns the median time of each dispatch of its function `main` in microseconds, at the upper bounds of the
+/// symbols. Float inputs are noise, because devices multiply zeros with less power and therefore faster.
 ///
 /// # Errors
-/// When the bundle does not load or run.
+/// If the bundle does not load or run.
 pub fn dispatch_medians(path: &Path) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
     medians(&mut Session::load(path, &drift_runtime::Options::default())?)
 }
 
-/// Shortest time of a run of `main` in microseconds, on the host's clock, without copies of outputs.
+/// Shortest time of a run of the function `main` in microseconds, on the host's clock, without copies of outputs.
 ///
 /// # Errors
-/// When the bundle does not run.
+/// If the bundle does not run.
 pub fn shortest_run(session: &mut Session) -> Result<f64, Box<dyn std::error::Error>> {
     medians(session)?;
     let mut best = f64::INFINITY;
@@ -121,10 +121,10 @@ pub fn shortest_run(session: &mut Session) -> Result<f64, Box<dyn std::error::Er
     Ok(best)
 }
 
-/// [`dispatch_medians`] of a session.
+/// Median time of each dispatch of a loaded session's function `main` in microseconds, at the upper bounds of the symbols.
 ///
 /// # Errors
-/// When the bundle does not run.
+/// If the bundle does not run.
 pub fn medians(session: &mut Session) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
     let function = session.function("main")?.clone();
     let symbols: Vec<i64> = function.symbols.iter().map(|s| s.max).collect();
@@ -135,7 +135,8 @@ pub fn medians(session: &mut Session) -> Result<Vec<f64>, Box<dyn std::error::Er
     for port in &function.inputs {
         let shape = port.shape_at(&symbols)?;
         let shape: Vec<usize> = shape.into_iter().map(usize::try_from).collect::<Result<_, _>>()?;
-        let mut array = Array::zeros(port.host_type, &shape).ok_or("an input that does not fit")?;
+        let mut array = Array::zeros(port.host_type, &shape)
+            .ok_or("an input of the bundle is too large for an array on this machine")?;
         if port.host_type == HostType::F32 {
             noise(&mut array.bytes);
         }
@@ -161,7 +162,7 @@ pub fn medians(session: &mut Session) -> Result<Vec<f64>, Box<dyn std::error::Er
         .collect())
 }
 
-/// Fills f32 elements with the same numbers between -1 and 1 every time.
+/// Fills f32 elements with pseudo-random numbers between -1 and 1, which are equal in every call.
 fn noise(bytes: &mut [u8]) {
     let mut state = 1u32;
     for chunk in bytes.chunks_exact_mut(4) {

@@ -1,6 +1,8 @@
-//! The cost parameters of every measured profile are the result of a fit to its measurements, and their regret is within a bound.
+//! Tests that the cost parameters of every fitted profile are the result of a fit to its measurements, and that the regret of the
+//! selected candidates is within a bound.
 //!
-//! No device takes part. DRIFT_BLESS=1 rewrites the files after a change of an estimate or of the calibration suite.
+//! The tests need no device. DRIFT_BLESS=1 rewrites the files of `targets/costs/` after a change of an estimate or of the
+//! calibration suite.
 
 use std::path::Path;
 
@@ -9,9 +11,9 @@ use driftc::plan::tuning::Database;
 use driftc::target::{COSTS, TargetProfile};
 use rayon::prelude::*;
 
-/// Maximum regret at the 95th percentile.
+/// Maximum regret of the selected candidates at the 95th percentile, for profiles that [`REGRET_OF_PROFILE`] does not list.
 const REGRET: f64 = 1.3;
-/// Lower bounds of profiles with better selections.
+/// Maximum regret at the 95th percentile of single profiles. It is below [`REGRET`], because their selections are better.
 const REGRET_OF_PROFILE: &[(&str, f64)] = &[("nvidia-hopper", 1.25)];
 
 #[test]
@@ -26,13 +28,17 @@ fn parameters_are_what_measurements_give() {
             std::fs::write(&path, &text).unwrap();
         }
         let kept = std::fs::read_to_string(&path).unwrap();
-        assert!(text == kept, "{} is not what `fit {name}` gives; DRIFT_BLESS=1 writes it", path.display());
+        assert!(
+            text == kept,
+            "{} differs from the file that `fit {name}` writes; DRIFT_BLESS=1 rewrites it",
+            path.display()
+        );
         let regret = fitted.fit.regret;
         let limit =
             REGRET_OF_PROFILE.iter().find(|(profile, _)| profile == name).map_or(REGRET, |(_, limit)| *limit);
         assert!(
             regret <= limit,
-            "{name}: the regret is {regret} at the 95th percentile; at most {limit} is allowed"
+            "profile {name}: the regret at the 95th percentile is {regret}; the limit is {limit}"
         );
     });
 }
@@ -44,7 +50,11 @@ fn measurements_are_of_their_profile_and_canonical() {
         let path = entry.unwrap().path();
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap().to_owned();
         let database = Database::load(&path).unwrap();
-        assert!(database.problems(&name) > 0, "{}: no problem belongs to target {name}", path.display());
+        assert!(
+            database.problems(&name) > 0,
+            "{}: the file has no measurements for target {name}",
+            path.display()
+        );
         assert_eq!(
             database.text(),
             std::fs::read_to_string(&path).unwrap(),

@@ -2,7 +2,7 @@
 //! cost model and judge the fit.
 //!
 //! The suite has the cases of all operators, with small odd sizes, and a grid of sizes that occur in networks. The
-//! passes depend on the facts of a profile and not on costs, so a fit does not change the problems.
+//! passes read no cost parameters, so a fit of these parameters does not change the problems.
 
 mod grid;
 
@@ -21,14 +21,15 @@ use crate::target::TargetProfile;
 /// A graph of the calibration suite.
 #[derive(Debug, Clone)]
 pub struct SuiteGraph {
-    /// Operator or kind, and the index among its graphs.
+    /// Operator or kind of graph, and a number that tells its graphs apart, such as `grid attention 3`.
     pub name: String,
-    /// Precision it is compiled in.
+    /// Precision (f32 or f16) in which the graph is compiled.
     pub precision: Precision,
     text: String,
 }
 
-/// Returns every graph in both precisions, in a pseudo-random order, so that any range of it has graphs of all kinds.
+/// Returns every graph of the suite in the precisions f32 and f16. The order is pseudo-random, so that any range of the
+/// list has graphs of all kinds.
 pub fn graphs() -> Vec<SuiteGraph> {
     let cases = CASES.iter().flat_map(|cases| {
         cases.graphs().enumerate().map(|(i, text)| (format!("{} {i}", cases.operator), text.to_string()))
@@ -62,7 +63,7 @@ impl SuiteGraph {
     }
 }
 
-/// Drops the elements of large constants, to save memory. Estimates depend only on sizes.
+/// Drops the elements of a graph's large constants, to save memory. Cost estimates depend only on sizes.
 ///
 /// # Errors
 /// If the graph is invalid, which is a defect.
@@ -76,7 +77,7 @@ pub fn drop_constant_data(graph: &mut Graph) -> Result<()> {
     Ok(())
 }
 
-/// Maximum bytes of a constant whose elements are kept.
+/// Maximum bytes of a constant whose elements the calibration suite keeps in memory.
 const MAX_KEPT_BYTES: usize = 1 << 12;
 
 /// Returns the problems of a graph after the passes, except copies between layouts.

@@ -16,16 +16,16 @@ use crate::target::TargetProfile;
 /// Result of [`compile`].
 #[derive(Debug)]
 pub struct Report {
-    /// Functions of each target, in the order of [`lower_model`].
+    /// Compiled functions of each target, in the order of [`lower_model`].
     pub lowered: Vec<Vec<Lowered>>,
-    /// Sizes of what was written.
+    /// Byte sizes of the written bundle and its parts.
     pub summary: Summary,
 }
 
 /// Compiles a model for every target into one bundle.
 ///
 /// # Errors
-/// Like [`lower_model`] and [`write`].
+/// If [`lower_model`] fails for a target, or [`write()`] fails.
 pub fn compile(model: &Model, targets: &[TargetProfile], options: &Options, path: &Path) -> Result<Report> {
     let lowered = targets
         .iter()

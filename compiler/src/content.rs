@@ -20,7 +20,7 @@ pub struct Content {
     file: Option<Arc<Mmap>>,
 }
 
-/// A mapping that owns the bytes in it.
+/// Owner of a memory-mapped file: the file stays mapped while [`Bytes`] refer to it.
 struct Owner(Arc<Mmap>);
 
 impl AsRef<[u8]> for Owner {
@@ -30,7 +30,7 @@ impl AsRef<[u8]> for Owner {
 }
 
 impl Content {
-    /// Maps a file. An empty file is not mapped.
+    /// Maps a file into memory. An empty file gives empty content without a mapping.
     ///
     /// # Errors
     /// If the file cannot be mapped.
@@ -50,7 +50,7 @@ impl Content {
         Ok(Self { bytes: Bytes::from_owner(Owner(Arc::clone(&map))), file: Some(map) })
     }
 
-    /// Returns the bytes. The caller cannot release their pages.
+    /// Returns the content as plain bytes, which offer no way to release the pages of a mapped file.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -60,12 +60,13 @@ impl Content {
         self.file.is_some()
     }
 
-    /// Returns a range of the bytes. Panics if the range is outside of them, like slices do.
+    /// Returns a byte range of the content. Panics if the range is outside of the content, like slices do.
     pub fn slice(&self, range: Range<usize>) -> Self {
         Self { bytes: self.bytes.slice(range), file: self.file.clone() }
     }
 
-    /// Releases the pages of a mapped file. The bytes stay readable.
+    /// Lets the operating system drop the pages of a mapped file. The bytes stay readable: they are read from the file
+    /// again.
     pub fn release(&self) {
         #[cfg(unix)]
         if let Some((map, start)) = self.file_range() {
@@ -87,7 +88,7 @@ impl Content {
         }
     }
 
-    /// Returns the mapping and the offset of the bytes in it; `None` for bytes in memory.
+    /// Returns the mapped file and the offset of the content in it; `None` for content in memory.
     #[cfg(unix)]
     fn file_range(&self) -> Option<(&Mmap, usize)> {
         let map = self.file.as_deref()?;

@@ -9,21 +9,21 @@ use crate::ir::graph::Graph;
 use crate::pass::{PassReport, Precision};
 use crate::plan::{self, Plan};
 
-/// Name of the function of a model with one entry point.
+/// Name of the only function of a model that has no named entry points.
 pub const MAIN: &str = "main";
 
 /// A model after import.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
-    /// Graph of the whole model. It is compiled as [`MAIN`] if there are no `entry_points`.
+    /// Graph of the whole model. If there are no `entry_points`, this graph becomes the function [`MAIN`].
     pub graph: Graph,
     /// Entry points, which share weights and states.
     pub entry_points: Vec<EntryPoint>,
-    /// Name of the model, without folders.
+    /// Name of the model's file or folder, without the path to it.
     pub name: String,
     /// Hash of the model's files.
     pub hash: [u8; 32],
-    /// Files that the bundle carries, such as a tokenizer.
+    /// Names and contents of the files that the bundle carries, such as a tokenizer.
     pub attachments: Vec<(String, Vec<u8>)>,
 }
 
@@ -37,25 +37,27 @@ impl Model {
 /// A named computation of a model, such as `prefill` or `decode` of a language model.
 #[derive(Debug, Clone, Default)]
 pub struct EntryPoint {
-    /// Name of the functions that it becomes.
+    /// Name of the bundle's functions that the entry point becomes.
     pub name: String,
     /// Computation.
     pub graph: Graph,
-    /// Storage type of floats. `None`: the type that the user selects for the model.
+    /// Storage type of the entry point's floats. `None`: the type that the user selects for the model.
     pub precision: Option<Precision>,
-    /// True if all sizes are fixed, so that it is never specialized.
+    /// True if all sizes are fixed, so that the entry point never gets specializations.
     pub fixed_size: bool,
-    /// True if it should read the weights that earlier entry points packed, unless its own copies make it much faster.
+    /// True if the entry point should read the weights as earlier entry points packed them, unless a packing of its own
+    /// makes it much faster.
     pub reuse_weights: bool,
-    /// Name of an entry point with the same purpose for fewer tokens. A target keeps this one only if a token takes
-    /// clearly less time in it. `None`: every target keeps it.
+    /// Name of another entry point with the same purpose for fewer tokens. A target keeps this entry point only if it
+    /// takes clearly less time per token than the other entry point. `None`: every target keeps this entry point.
     pub keep_if_faster_than: Option<String>,
-    /// Bounds of symbols at run time, where they are narrower than the bounds that kernels are selected for.
+    /// Bounds of symbols at run time, for symbols whose bounds are narrower than the bounds for which kernels are
+    /// selected.
     pub bounds: Bounds,
 }
 
 impl EntryPoint {
-    /// An entry point without special treatment.
+    /// Creates an entry point with default settings.
     pub fn new(name: impl Into<String>, graph: Graph) -> Self {
         Self { name: name.into(), graph, ..Self::default() }
     }
@@ -64,34 +66,34 @@ impl EntryPoint {
 /// Options of compiling.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Storage type of floats.
+    /// Storage type of floats in the compiled model.
     pub precision: Precision,
-    /// Function that validates or optimizes every SPIR-V module at the end.
+    /// Function that validates or optimizes every emitted SPIR-V module.
     pub finish: Option<spirv::Finish>,
     /// Options of planning.
     pub plan: plan::Options,
-    /// Sizes that get a specialized function.
+    /// Values of symbols for which functions get specializations.
     pub specialize: Specialize,
     /// Command line options that changed the output, for the bundle's provenance.
     pub flags: Vec<String>,
 }
 
-/// Sizes that get a specialized function.
+/// Values of symbols for which functions get specializations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Specialize {
-    /// Lower bounds of symbols, where that is estimated to save time.
+    /// The lower bounds of the symbols, if a specialization for them is estimated to save time.
     #[default]
     Worthwhile,
-    /// None: one function for all sizes.
+    /// No values: one function for all sizes.
     Never,
-    /// These, each with values for some symbols.
+    /// The given values. Each item has values for some symbols and gives one specialization.
     Sizes(Vec<Bindings>),
 }
 
 impl FromStr for Specialize {
     type Err = String;
 
-    /// Parses `auto`, `never`, or values such as `seq=1` and `batch=1,seq=1`.
+    /// Parses the text of an option: `auto`, `never`, or values such as `seq=1` and `batch=1,seq=1`.
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text {
             "auto" => Ok(Self::Worthwhile),
@@ -125,20 +127,20 @@ impl fmt::Display for Specialize {
     }
 }
 
-/// A function of a bundle: an entry point after the passes, with its plan.
+/// A function of a bundle before it is emitted: an entry point's graph after all rewrites, and its plan.
 #[derive(Debug)]
 pub struct Lowered {
     /// Name of the entry point.
     pub name: String,
-    /// Graph that was planned.
+    /// Graph after all rewrites, from which the plan was made.
     pub graph: Graph,
-    /// Reports of the passes, layouts, fusion and decompositions.
+    /// Reports of the passes and of the steps layouts, fusion and decompositions.
     pub passes: Vec<PassReport>,
-    /// Dispatches with everything they refer to.
+    /// Plan of the function: its dispatches, and the tensors and weights that they refer to.
     pub plan: Plan,
 }
 
-/// Label of a function in reports: its name, and the bounds of its symbols if it has any.
+/// Returns the label of a function in reports: its name, and the bounds of its symbols if it has any.
 pub fn function_label(name: &str, bounds: &Bounds) -> String {
     let symbols: Vec<String> = bounds
         .iter()

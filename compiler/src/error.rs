@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Result of a fallible function of the compiler.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Reason why an operator cannot be applied to its operands. The caller adds the node.
+/// Reason why an operator cannot be applied to its operands. The caller adds the name of the node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct OpError(pub String);
@@ -17,20 +17,21 @@ impl OpError {
     }
 }
 
-/// A node of a model that cannot be compiled.
+/// A node of an ONNX model that the compiler refuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsupported {
     /// Name of the node, or of its first output if it has no name.
     pub node: String,
-    /// Operator, with its domain unless that is the default one.
+    /// Name of the operator, with its domain unless that is ai.onnx.
     pub operator: String,
-    /// Version of the operator set that the model imports.
+    /// Version of the node's operator set that the model imports.
     pub opset: i64,
     /// Known types and shapes of the operands.
     pub types: String,
     /// Reason for the refusal.
     pub reason: String,
-    /// Small inputs of the model that its operands are computed from. With fixed values, the node may be accepted.
+    /// Small inputs of the model from which the node's operands are computed. If these inputs have fixed values, the
+    /// node may be accepted.
     pub inputs: Vec<String>,
     /// Bounds of a symbolic size for which the node would be accepted.
     pub within: Option<Within>,
@@ -40,7 +41,7 @@ pub struct Unsupported {
 
 /// Bounds of a symbolic size, inclusive. Displayed as a `--dim` option.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the type's documentation describes the fields")]
+#[expect(missing_docs, reason = "the comment of `Within` describes the fields")]
 pub struct Within {
     pub symbol: String,
     pub low: i64,
@@ -69,14 +70,14 @@ pub enum Error {
         /// Message of the operating system.
         reason: String,
     },
-    /// The model file is malformed, or uses a forbidden feature.
+    /// The model file is malformed, or has contents that the importer does not allow.
     #[error("{}: {place}: {reason}\n  help: {help}", path.display())]
     Model {
         /// Path of the file.
         path: PathBuf,
-        /// Node, tensor or byte in the file.
+        /// Place of the fault in the file: a node, tensor or metadata entry.
         place: String,
-        /// Why the compiler cannot do it.
+        /// Reason why the compiler cannot use the file.
         reason: String,
         /// Remedy.
         help: String,
@@ -92,17 +93,17 @@ pub enum Error {
     Node {
         /// Name of the node.
         node: String,
-        /// Name of the operator in the graph's text form.
+        /// Name of the operator, as in the text form of graphs.
         operator: String,
         /// Reason.
         reason: String,
     },
-    /// An array does not match the input of the model that it is given for.
+    /// An input array does not match the input of the model for which it is given.
     #[error("input `{input}`{}: {reason}", .dimension.map(|d| format!(", dimension {d}")).unwrap_or_default())]
     Input {
         /// Name of the input.
         input: String,
-        /// Dimension that does not match; `None` if the fault is not a dimension.
+        /// Index of the dimension that does not match; `None` if the fault is not in a dimension.
         dimension: Option<usize>,
         /// Reason.
         reason: String,
@@ -110,7 +111,7 @@ pub enum Error {
     /// The text form of a graph could not be parsed.
     #[error("graph text, line {line}: {reason}")]
     Text {
-        /// Line, counted from 1.
+        /// Line of the text, counted from 1.
         line: usize,
         /// Reason.
         reason: String,
@@ -118,7 +119,7 @@ pub enum Error {
     /// The target profile is unknown or malformed.
     #[error(transparent)]
     Target(#[from] crate::target::TargetError),
-    /// A request cannot be met: an option, a bound or a limit of the target.
+    /// A request of the user cannot be met, because of an option, the bounds of a size or a limit of the target.
     #[error("{reason}\n  help: {help}")]
     Request {
         /// Reason.
@@ -139,7 +140,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Creates an internal error of a stage.
+    /// Creates an internal error: a defect in the given stage of the compiler.
     pub fn internal(stage: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Internal { stage: stage.into(), reason: reason.into() }
     }

@@ -2,15 +2,20 @@
 //! them.
 //!
 //! ```text
-//! %2 = layer-norm %0 %1             ->     %5 = fused-matmul %0 %3 %4 %1 {epsilon, join: (swish #0) * @2}
-//! %5 = matmul %2 %3                         %7 = fused-matmul %0 %6 %1 {epsilon}
+//! %2 = layer-norm %0 %1                           ->   %6 = fused-matmul %0 %4 %3 %1 {epsilon, gate: (swish #0) * @2}
+//! %5 = matmul %2 %3                                    %8 = fused-matmul %0 %7 %1 {epsilon}
 //! %6 = matmul %2 %4 then (swish #0) (mul #1 %5)
+//! %8 = matmul %2 %7
 //! ```
+//!
+//! In the gate, `#0` is the product with the first matrix (%4), and `@2` is the product with operand 2 (%3). A layer
+//! norm that subtracts no mean is an RMSNorm.
 //!
 //! With few rows, a dispatch after a barrier costs about as much as its work, so each saved barrier counts. A norm is
 //! fused into all of its users or into none. The decision depends on the graph and on which kernels exist, not on
-//! estimates. So functions of one row and of up to 16 rows give the same sums with quantized weights, except on targets
-//! where matrix units multiply the rows or the residual sums of all rows do not fit into workgroup memory.
+//! estimates. So functions of one row and of up to 16 rows give the same sums with quantized weights, with two
+//! exceptions: targets where matrix units multiply the rows, and targets where the residual sums of all rows do not fit
+//! into workgroup memory.
 
 mod residual;
 mod rotary;
@@ -28,23 +33,23 @@ use crate::plan::{Alternatives, Options};
 use crate::shader::pack::quantized_panels::QuantizedPanels;
 use crate::target::{MatrixScope, TargetProfile};
 
-/// Name of this step in reports.
+/// Name of the fusion step in reports.
 pub const STAGE: &str = "fuse-matmuls";
 
-/// Graphs in text form with matmuls that it can fuse. Their sizes are not multiples of tile sizes.
+/// Test graphs in text form with matmuls that the fusion step can fuse. Their sizes are not multiples of tile sizes.
 pub const CASES: &[&str] = &[
     r#"
 symbol m 1..5
 %0 = input {"name":"x","dtype":"f32","shape":[1,"m",64]}
 %1 = constant {"dtype":"f32","shape":[64],"random":1}
 %2 = layer-norm %0 %1 {"axis":2,"epsilon":0.00001,"rms":true}
-%3 = constant {"dtype":"f32","shape":[90,64],"stored":"q4_0","random":2}
-%4 = constant {"dtype":"f32","shape":[90,64],"stored":"q4_0","random":3}
+%3 = constant {"dtype":"f32","shape":[90,64],"encoding":"q4_0","random":2}
+%4 = constant {"dtype":"f32","shape":[90,64],"encoding":"q4_0","random":3}
 %5 = matmul %2 %3 {"trans_a":false,"trans_b":true}
 %6 = matmul %2 %4 {"trans_a":false,"trans_b":true}
 %7 = swish %6 {"alpha":1.0}
 %8 = mul %7 %5
-%9 = constant {"dtype":"f32","shape":[33,64],"stored":"q8_0","random":4}
+%9 = constant {"dtype":"f32","shape":[33,64],"encoding":"q8_0","random":4}
 %10 = matmul %2 %9 {"trans_a":false,"trans_b":true}
 %11 = constant {"dtype":"f32","shape":[33],"random":5}
 %12 = add %10 %11
@@ -53,8 +58,8 @@ output "z" %12
 "#,
     r#"
 %0 = input {"name":"x","dtype":"f32","shape":[3,200]}
-%1 = constant {"dtype":"f32","shape":[24,200],"stored":"u8 in groups of 200","random":2}
-%2 = constant {"dtype":"f32","shape":[24,200],"stored":"u8 in groups of 200","random":3}
+%1 = constant {"dtype":"f32","shape":[24,200],"encoding":"u8 in groups of 200","random":2}
+%2 = constant {"dtype":"f32","shape":[24,200],"encoding":"u8 in groups of 200","random":3}
 %3 = matmul %0 %1 {"trans_a":false,"trans_b":true}
 %4 = matmul %0 %2 {"trans_a":false,"trans_b":true}
 %5 = tanh %3
@@ -78,7 +83,7 @@ output "y" %8
 %0 = input {"name":"x","dtype":"f32","shape":[1,3,64]}
 %1 = constant {"dtype":"f32","shape":[64],"random":1}
 %2 = layer-norm %0 %1 {"axis":2,"epsilon":0.00001,"rms":true}
-%3 = constant {"dtype":"f32","shape":[128,64],"stored":"q8_0","random":2}
+%3 = constant {"dtype":"f32","shape":[128,64],"encoding":"q8_0","random":2}
 %4 = matmul %2 %3 {"trans_a":false,"trans_b":true}
 %5 = reshape %4 {"shape":[1,3,2,2,32]}
 %6 = slice %5 {"starts":[0,0,0,1,0],"steps":[1,1,1,-1,1],"sizes":[1,3,2,2,32]}
@@ -96,7 +101,7 @@ output "y" %16
 "#,
     r#"
 %0 = input {"name":"x","dtype":"f32","shape":[1,2,64]}
-%3 = constant {"dtype":"f32","shape":[48,64],"stored":"q4_0","random":2}
+%3 = constant {"dtype":"f32","shape":[48,64],"encoding":"q4_0","random":2}
 %4 = matmul %0 %3 {"trans_a":false,"trans_b":true}
 %5 = reshape %4 {"shape":[1,2,4,6,2]}
 %6 = slice %5 {"starts":[0,0,0,0,1],"steps":[1,1,1,1,-1],"sizes":[1,2,4,6,2]}
@@ -139,8 +144,8 @@ symbol m 1..4
 %4 = add %3 %0
 %5 = constant {"dtype":"f32","shape":[64],"random":2}
 %6 = layer-norm %4 %5 {"axis":2,"epsilon":0.001,"rms":true}
-%7 = constant {"dtype":"f32","shape":[90,64],"stored":"q8_0","random":3}
-%8 = constant {"dtype":"f32","shape":[90,64],"stored":"q8_0","random":4}
+%7 = constant {"dtype":"f32","shape":[90,64],"encoding":"q8_0","random":3}
+%8 = constant {"dtype":"f32","shape":[90,64],"encoding":"q8_0","random":4}
 %9 = matmul %6 %7 {"trans_a":false,"trans_b":true}
 %10 = matmul %6 %8 {"trans_a":false,"trans_b":true}
 %11 = swish %10 {"alpha":1.0}
@@ -171,10 +176,11 @@ output "z" %12
 "#,
 ];
 
-/// Fuses norms, gates, residual adds and rotary embeddings into matmuls for which a kernel computes both.
+/// Fuses RMSNorms, SwiGLU gates, residual adds and rotary embeddings into matmuls, each only if some kernel can compute
+/// the resulting fused matmul.
 ///
 /// # Errors
-/// An internal error that names this step, if it makes the graph invalid.
+/// An internal error that names the fusion step, if the step makes the graph invalid.
 pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Result<PassReport> {
     let mut changes = Changes::default();
     if options.alternatives == Alternatives::Cheaper && options.prefer_kernel.is_none() {
@@ -183,7 +189,7 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
                 let added = add_equivalent(graph, id, pair, STAGE)?;
                 if has_kernel(graph, costs, added) {
                     graph.replace_uses(id, added);
-                    changes.note(graph, added, "fused with the matmul that it is multiplied with");
+                    changes.note(graph, added, "matmul fused with its gate matmul: one dispatch computes both and multiplies the results");
                 }
             }
         }
@@ -205,12 +211,13 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
     Ok(PassReport { pass: STAGE, changes, swept, nodes: graph.len(), time: None })
 }
 
-/// True if some kernel computes a node.
+/// True if some kernel can compute a node.
 fn has_kernel(graph: &Graph, costs: &mut Costs<'_>, id: NodeId) -> bool {
     costs.sum(graph, &[id]).best_known().is_finite()
 }
 
-/// Returns the matmul of float rows with a constant that a node is, and its operands. Returns `None` for other nodes.
+/// Returns the operator and the operands of a node that is a matmul of float rows with a constant. Returns `None` for
+/// other nodes.
 fn constant_matmul(graph: &Graph, id: NodeId) -> Option<(&MatMul, [NodeId; 2])> {
     let Op::MatMul(op) = graph.op(id) else { return None };
     let [x, matrix] = *graph.operands(id).get(..2)? else { return None };
@@ -218,8 +225,8 @@ fn constant_matmul(graph: &Graph, id: NodeId) -> Option<(&MatMul, [NodeId; 2])> 
     fits.then_some((op, [x, matrix]))
 }
 
-/// Returns a matmul as a fused matmul, with everything that is fused into it already. Returns `None` for other
-/// operators.
+/// Returns a matmul or fused matmul as a fused matmul, with everything that is already fused into it. Returns `None`
+/// for other operators.
 fn as_fused(op: &Op) -> Option<FusedMatMul> {
     match op {
         Op::MatMul(matmul) => Some(matmul.clone().into()),
@@ -228,8 +235,8 @@ fn as_fused(op: &Op) -> Option<FusedMatMul> {
     }
 }
 
-/// Returns one operator for a matmul and a second matmul of the same rows that only the first one's epilogue reads.
-/// Returns `None` if the node is no such matmul.
+/// Returns one operator that replaces the matmul `id` and a second matmul of the same rows, as in a SwiGLU gate. Only
+/// the epilogue of `id` may read the result of the second matmul. Returns `None` if `id` has no such second matmul.
 fn fused_pair(graph: &Graph, id: NodeId) -> Option<Replacement> {
     let (op, [x, matrix]) = constant_matmul(graph, id)?;
     let node = graph.node(id);
@@ -271,7 +278,8 @@ struct Norm {
     epsilon: f32,
 }
 
-/// Returns the RMSNorm that a node computes before its epilogue. Returns `None` for other nodes.
+/// Returns the RMSNorm that a node computes before its epilogue, with a constant scale `[K]`. Returns `None` for other
+/// nodes.
 fn norm(graph: &Graph, id: NodeId) -> Option<Norm> {
     let node = graph.node(id);
     let Op::LayerNorm(LayerNorm { axis, epsilon, rms: true }) = node.op else { return None };
@@ -280,7 +288,7 @@ fn norm(graph: &Graph, id: NodeId) -> Option<Norm> {
     (last && is_row_scale(graph.tensor(scale), &node.tensor)).then_some(Norm { x, scale, epsilon })
 }
 
-/// Fuses a norm into all of its users, if every user can compute it.
+/// Fuses an RMSNorm into all nodes that read its result, if each of them can compute the norm.
 fn fuse_norm(graph: &mut Graph, id: NodeId, costs: &mut Costs<'_>, changes: &mut Changes) -> Result<()> {
     let Some(norm) = norm(graph, id).filter(|_| graph.node(id).epilogue.is_empty()) else { return Ok(()) };
     let users = graph.users(id);
@@ -293,10 +301,11 @@ fn fuse_norm(graph: &mut Graph, id: NodeId, costs: &mut Costs<'_>, changes: &mut
         return Ok(());
     }
     let with = users.iter().map(|user| with_norm(graph, *user, id, &norm)).collect();
-    replace_all(graph, &users, with, costs, changes, "fused with the norm of its rows")
+    replace_all(graph, &users, with, costs, changes, "matmul fused with the RMSNorm of its input rows")
 }
 
-/// Replaces all nodes by equivalent operators, or none if `with` is `None` or one of the operators has no kernel.
+/// Replaces each node by the operator that `with` has at the node's index. Replaces no node if `with` is `None`, or if
+/// one of the operators has no kernel.
 fn replace_all(
     graph: &mut Graph,
     nodes: &[NodeId],
@@ -321,9 +330,9 @@ fn replace_all(
     Ok(())
 }
 
-/// True if matrix units load rows straight from memory. Normalizing the rows in every workgroup then takes longer than
-/// a dispatch for the norm, so the norm is not fused. If the fragments' layout is known, kernels load rows into registers
-/// first, and normalizing them there is cheap.
+/// True if matrix units load the rows of a matmul straight from memory. Every workgroup would then have to normalize
+/// the rows, which takes longer than a dispatch for the RMSNorm, so the norm is not fused. If the target profile knows
+/// the layout of matrix fragments, kernels load rows into registers first and normalize them there at low cost.
 fn matrix_units_read_rows_from_memory(target: &TargetProfile) -> bool {
     target.has_matrices(MatrixScope::Subgroup) && target.known_fragments().is_none()
 }
@@ -336,7 +345,8 @@ fn is_quantized_matmul(graph: &Graph, id: NodeId) -> bool {
     rows > 1 && graph.operands(id).get(1).is_some_and(quantized)
 }
 
-/// Returns a matmul of normalized rows with the norm fused into it. Returns `None` if it cannot be fused.
+/// Returns the operator that replaces `user`, a matmul of the RMSNorm's result, with the norm fused into it. Returns
+/// `None` if the norm cannot be fused.
 fn with_norm(
     graph: &Graph,
     user: NodeId,

@@ -9,13 +9,13 @@
 //! | `prefill` | up to a chunk | for the last id |
 //! | `prefill_long` | up to several chunks | for the last id |
 //!
-//! `prefill_long` only saves time. Unless the user requests it, it exists only if the context has room for two of its
-//! runs, and on targets where it is estimated to save enough time ([`crate::lowering`]). A further entry point,
-//! `sample`, draws a token from logits ([`sample`]).
+//! `prefill_long` only saves time. Unless the user requests it, `prefill_long` exists only if the context has room for
+//! two of its runs, and on targets where it is estimated to save enough time ([`crate::lowering`]). A further entry
+//! point, `sample`, draws a token from logits ([`sample`]).
 //!
 //! Input `ids [1, n]`; outputs `next` (the token with the largest logit) and `logits`, one row per position. Symbol
 //! `past` is the number of tokens in the KV caches; symbol `count` is the number of ids that are not padding. Padding
-//! follows the other ids. `verify` computes nothing for it. In the other functions, causality hides padding from
+//! follows the other ids. `verify` computes nothing for padding. In the other functions, causality hides padding from
 //! earlier positions, and the next tokens overwrite its rows of the caches.
 
 pub mod batch_invariant;
@@ -36,13 +36,13 @@ use crate::ir::tensor::DType;
 pub const PAST: &str = "past";
 /// Default context length in tokens.
 pub const DEFAULT_CONTEXT: i64 = 4096;
-/// Default number of tokens of a run of `prefill`.
+/// Default number of tokens that a run of `prefill` reads.
 const DEFAULT_CHUNK: i64 = 256;
-/// Default number of tokens of a run of `prefill_long`.
+/// Default number of tokens that a run of `prefill_long` reads.
 const DEFAULT_LONG: i64 = 1024;
 /// Name of the entry point for one token.
 pub(crate) const DECODE: &str = "decode";
-/// Name of the entry point for a few tokens, with logits for each.
+/// Name of the entry point for a few tokens, which returns logits for each token.
 pub(crate) const VERIFY: &str = "verify";
 /// Name of the entry point for prompts.
 pub(crate) const PREFILL: &str = "prefill";
@@ -55,32 +55,32 @@ pub const COUNT: &str = "count";
 /// Name of the state that holds the last selected token.
 const TOKEN: &str = "token";
 
-/// Context length and tokens per run.
+/// Sizes of a language model's entry points: context length and tokens per run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GenerationSizes {
-    /// Context length: tokens in the KV caches.
+    /// Context length: maximum number of tokens in the KV caches.
     pub context: i64,
-    /// Tokens of a run of `prefill`.
+    /// Number of tokens that a run of `prefill` reads.
     pub chunk: i64,
-    /// Tokens of a run of `prefill_long`; `None` without it.
+    /// Number of tokens that a run of `prefill_long` reads; `None` without this entry point.
     pub long: Option<LongPrefill>,
 }
 
-/// Tokens of a run of `prefill_long`.
+/// Number of tokens that a run of `prefill_long` reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LongPrefill {
-    /// The default. Targets drop it where it saves little time.
+    /// Default number of tokens per run. Targets drop `prefill_long` where it saves little time.
     Default(i64),
-    /// Requested by the user. Every target has it.
+    /// The function `prefill_long` exists on every target; the number is its tokens per run, which the user requested.
     Requested(i64),
 }
 
 impl GenerationSizes {
-    /// Sizes from the bounds that the user gave for `context`, `chunk` and `long`. `longest` is the maximum context
-    /// length of the model; `usual` is the default.
+    /// Returns the sizes of the entry points from the bounds that the user gave for `context`, `chunk` and `long`.
+    /// `longest` is the maximum context length of the model; `usual` is the default context length.
     ///
     /// # Errors
-    /// If a size is a range, or too large.
+    /// If the user gave a range for a size, or a size is too large.
     pub fn from_bounds(
         bounds: impl Fn(&str) -> Option<(i64, i64)>,
         longest: i64,
@@ -93,7 +93,7 @@ impl GenerationSizes {
                 return Ok(low);
             }
             Err(Error::request(
-                format!("`{name}` cannot be {low}..{high}: it is one number of at most {max}"),
+                format!("the size `{name}` cannot be {low}..{high}: it must be one number from 1 to {max}"),
                 format!("give --dim {name}=N"),
             ))
         };
@@ -109,7 +109,7 @@ impl GenerationSizes {
             Some((low, high)) => {
                 return Err(Error::request(
                     format!(
-                        "`long` cannot be {low}..{high}: it is one number from `chunk`, {chunk}, to `context`, {context}, or 0"
+                        "the size `long` cannot be {low}..{high}: it must be one number from `chunk`, {chunk}, to `context`, {context}, or 0"
                     ),
                     "give --dim long=N",
                 ));
@@ -118,8 +118,8 @@ impl GenerationSizes {
         Ok(Self { context, chunk, long })
     }
 
-    /// Entry points of these sizes. Weights are packed for the first one, which has few rows, because kernels for one
-    /// row and for many rows can also read that form.
+    /// Returns the entry points of a language model with these sizes. Weights are packed for the first entry point,
+    /// which has few rows, because kernels for one row and for many rows can also read weights in that form.
     pub fn functions(self) -> Vec<LanguageFunction> {
         let function = |name, tokens| LanguageFunction {
             name,
@@ -148,22 +148,22 @@ impl GenerationSizes {
 /// Description of an entry point of a language model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LanguageFunction {
-    /// Name.
+    /// Name of the entry point.
     pub name: &'static str,
-    /// Ids per run, including padding.
+    /// Number of token ids per run, including padding.
     pub tokens: i64,
-    /// True if it returns logits for every id; false for the last one only.
+    /// True if the entry point returns logits for every input token; false if only for the last input token.
     pub all_logits: bool,
-    /// True if it should read the weights that other entry points packed.
+    /// True if the entry point should read the weights that other entry points packed.
     pub reuse_weights: bool,
-    /// True if targets drop it where it saves little time over `prefill`.
+    /// True if targets drop the entry point where it saves little time over `prefill`.
     pub optional: bool,
-    /// Context length: tokens in the KV caches.
+    /// Context length: maximum number of tokens in the KV caches.
     pub context: i64,
 }
 
 impl LanguageFunction {
-    /// The entry point with a graph.
+    /// Returns the entry point that consists of this description and a graph.
     pub fn entry_point(&self, graph: Graph) -> EntryPoint {
         EntryPoint {
             reuse_weights: self.reuse_weights,
@@ -172,27 +172,28 @@ impl LanguageFunction {
         }
     }
 
-    /// Bounds of [`PAST`].
+    /// Bounds of the symbol `past` ([`PAST`]), the number of tokens in the KV caches before a run.
     pub fn past_bounds(&self) -> (i64, i64) {
         (0, self.context - self.tokens)
     }
 
-    /// True if padding is not computed. With logits for every id, padding would cost as much as other ids.
+    /// True if the entry point does not compute padding ids. With logits for every id, padding would cost as much as
+    /// other ids.
     fn skips_padding(&self) -> bool {
         self.all_logits && self.tokens > 1
     }
 
-    /// Number of positions that a run computes.
+    /// Number of token positions that a run computes.
     pub fn seq(&self) -> Dim {
         if self.skips_padding() { Dim::symbol(COUNT) } else { Dim::known(self.tokens) }
     }
 
-    /// Number of tokens in the caches after a run.
+    /// Number of tokens in the KV caches after a run.
     pub fn keys(&self) -> Dim {
         Dim::symbol(PAST).add(&self.seq())
     }
 
-    /// Adds the input `ids`. Returns the ids that are computed, `[1, n]` in i32.
+    /// Adds the input `ids` to the graph. Returns the ids for which a run computes, as an i32 tensor `[1, n]`.
     ///
     /// # Errors
     /// If the graph has too many nodes.
@@ -210,12 +211,13 @@ impl LanguageFunction {
         id_or_last_token(g, ids)
     }
 
-    /// Position of the only row of logits; `None` if there are logits for every computed id.
+    /// Position of the only id that the entry point returns logits for; `None` if it returns logits for every computed
+    /// id.
     pub fn logits_position(&self) -> Option<Dim> {
         (!self.all_logits && self.tokens > 1).then(|| Dim::symbol(COUNT).plus(-1))
     }
 
-    /// Adds the outputs `logits` and `next`. `logits` has shape `[1, n, vocabulary]`; n is 1 if
+    /// Adds the outputs `logits` and `next` to the graph. `logits` has shape `[1, n, vocabulary]`; n is 1 if
     /// [`Self::logits_position`] is not `None`, else the number of computed ids.
     ///
     /// # Errors
@@ -237,7 +239,8 @@ impl LanguageFunction {
     }
 }
 
-/// Returns the id that a run of one token computes, `[1, 1]`: `given`, or the last selected token where that is -1.
+/// Returns the id that a run of one token computes, as a tensor `[1, 1]`: `given`, or the last selected token if
+/// `given` is -1.
 fn id_or_last_token(g: &mut Builder<'_>, given: NodeId) -> Result<NodeId> {
     g.name = TOKEN.to_string();
     let last = g.add(State { name: TOKEN.to_string(), dtype: DType::I32, shape: vec![1] }, &[])?;
@@ -256,7 +259,8 @@ mod tests {
     use crate::target::TargetProfile;
 
     fn long_prefill(given: &[(&str, i64)], longest: i64) -> Result<Option<LongPrefill>, String> {
-        let bounds = |name: &str| given.iter().find(|(own, _)| *own == name).map(|(_, size)| (*size, *size));
+        let bounds =
+            |name: &str| given.iter().find(|(symbol, _)| *symbol == name).map(|(_, size)| (*size, *size));
         let sizes =
             GenerationSizes::from_bounds(bounds, longest, DEFAULT_CONTEXT).map_err(|e| e.to_string())?;
         let function = sizes.functions().into_iter().find(|function| function.name == PREFILL_LONG);
@@ -288,8 +292,9 @@ mod tests {
         }
     }
 
-    /// Names of the functions of a model with `prefill` of 256 and `prefill_long` of 1024 elements. Each multiplies its
-    /// elements and then runs the lines `rest` on `%2`. The target has the given launch overhead and buffer size.
+    /// Returns the names of the functions that a target keeps of a test model with `prefill` of 256 and `prefill_long`
+    /// of 1024 elements. Each function multiplies its elements and then runs the lines `rest` on `%2`. The target has
+    /// the given launch overhead and buffer size.
     fn lowered(
         rest: &str,
         launch_us: f64,
@@ -320,7 +325,7 @@ mod tests {
         Ok(lowered.into_iter().map(|function| function.name).collect())
     }
 
-    /// Here longer chunks only save launches.
+    /// In this test, longer chunks only save kernel launches.
     #[test]
     fn optional_functions_are_kept_if_they_save_time() {
         let lowered =
@@ -330,7 +335,7 @@ mod tests {
         assert_eq!(lowered(0.0, false), [PREFILL, PREFILL_LONG]);
     }
 
-    /// The intermediate tensor takes 1 KiB in the short function and 4 KiB in the long one.
+    /// In this test, the intermediate tensor takes 1 KiB in `prefill` and 4 KiB in `prefill_long`.
     #[test]
     fn optional_functions_are_kept_if_their_tensors_fit() {
         let rest = "%3 = softmax %2 {\"axis\":0,\"log\":false}\noutput \"logits\" %3";

@@ -37,11 +37,12 @@ use crate::shader::merge_shaders::merge_shaders;
 use crate::shader::pack::{Identity, Packed};
 use crate::target::TargetProfile;
 
-/// Name of this step in errors.
+/// Name, in errors, of the step that adds specialized functions.
 const STAGE: &str = "specialize";
 /// Minimum ratio of the upper to the lower bound of a symbol for a specialized function.
 const MIN_BOUNDS_RATIO: i64 = 4;
-/// Maximum number of symbols that are also specialized one by one. With more, all are specialized together only.
+/// Maximum number of symbols for which a function is also specialized for each symbol alone. With more symbols, a
+/// function is specialized only for all symbols together.
 const MAX_SINGLE_SYMBOLS: usize = 2;
 
 /// Lowers a graph to one function for all sizes within their bounds.
@@ -56,7 +57,7 @@ pub fn lower(graph: &Graph, target: &TargetProfile, options: &Options) -> Result
 /// Lowers a graph to the function for all sizes, followed by specialized functions, the most specialized ones last.
 ///
 /// # Errors
-/// Like [`lower`]; also if a requested size is outside of its bounds.
+/// If [`lower`] fails, or a requested size is outside of its bounds.
 pub fn lower_all(graph: &Graph, target: &TargetProfile, options: &Options) -> Result<Vec<Lowered>> {
     let mut functions = lower_entry_point(MAIN, graph, target, options, &mut BTreeSet::new())?;
     deduplicate_shaders(&mut functions, target);
@@ -67,7 +68,7 @@ pub fn lower_all(graph: &Graph, target: &TargetProfile, options: &Options) -> Re
 /// reuse them where that costs little.
 ///
 /// # Errors
-/// Like [`lower_all`].
+/// If [`lower_all`] fails for an entry point.
 pub fn lower_model(model: &Model, target: &TargetProfile, options: &Options) -> Result<Vec<Lowered>> {
     if model.entry_points.is_empty() {
         return lower_all(&model.graph, target, options);
@@ -94,7 +95,7 @@ pub fn lower_model(model: &Model, target: &TargetProfile, options: &Options) -> 
     Ok(functions)
 }
 
-/// Returns the options of one entry point of a model.
+/// Returns the options for lowering one entry point of a model.
 fn entry_point_options(entry: &EntryPoint, options: &Options) -> Options {
     let mut options = options.clone();
     if let Some(precision) = entry.precision {
@@ -131,7 +132,8 @@ fn ns_per_token(function: &Lowered) -> f64 {
     estimated_ns(function) / tokens.unwrap_or(1) as f64
 }
 
-/// Minimum speedup of a further function over the function that would run otherwise.
+/// Minimum speedup, a ratio of times, for which a specialized function is kept beside the function that would run
+/// otherwise.
 fn min_speedup(target: &TargetProfile) -> Result<f64> {
     let params = Params::for_stage(target, STAGE)?;
     Ok(match target.prefer.short_shaders {
@@ -140,7 +142,7 @@ fn min_speedup(target: &TargetProfile) -> Result<f64> {
     })
 }
 
-/// Merges shaders that differ only in numbers, on targets that compile all shaders at each start.
+/// Merges shaders that differ only in literal numbers, on targets that compile all shaders at each start.
 fn deduplicate_shaders(functions: &mut [Lowered], target: &TargetProfile) {
     if !target.prefer.short_shaders {
         return;
@@ -168,7 +170,7 @@ pub(crate) fn run_passes(
     Ok((graph, reports))
 }
 
-/// Selects layouts, fusion and decompositions by cost, and plans, for a graph after the passes.
+/// Plans a function from a graph after the passes: selects layouts, fusion and decompositions by cost.
 pub(crate) fn plan_function(
     name: &str,
     mut graph: Graph,
@@ -184,8 +186,8 @@ pub(crate) fn plan_function(
     Ok(Lowered { name: name.to_string(), graph, passes, plan })
 }
 
-/// Lowers one entry point to its functions. `packed` are the packed constants of earlier entry points; the constants of
-/// this one are added.
+/// Lowers one entry point to its functions. `packed` are the packed constants of earlier entry points; the packed
+/// constants of this entry point are added.
 fn lower_entry_point(
     name: &str,
     graph: &Graph,
@@ -217,7 +219,7 @@ fn lower_entry_point(
             };
             let wanted = Specialize::Sizes(vec![values]);
             return Err(Error::request(
-                format!("no run can have {wanted}: {reason}"),
+                format!("no run can have the sizes {wanted}: {reason}"),
                 "give other sizes to --specialize",
             ));
         }
@@ -245,8 +247,8 @@ fn specialized_sizes(graph: &Graph, specialize: &Specialize) -> Result<Vec<Bindi
         Specialize::Sizes(all) => {
             for (name, value) in all.iter().flatten() {
                 let (low, high) = bounds.get(name).copied().ok_or_else(|| {
-                    let known: Vec<&str> = bounds.keys().map(String::as_str).collect();
-                    let known = if known.is_empty() { "none".to_string() } else { known.join(", ") };
+                    let names = bounds.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+                    let known = if names.is_empty() { "none" } else { names.as_str() };
                     Error::request(
                         format!("there is no symbolic size `{name}` to specialize"),
                         format!("the symbolic sizes of the model are: {known}"),
@@ -301,8 +303,8 @@ fn estimated_ns(function: &Lowered) -> f64 {
     function.plan.decisions.iter().filter_map(|d| Some(d.choices.first()?.candidate.cost)).sum()
 }
 
-/// Estimated time of the selected kernels of a function for given sizes, in nanoseconds. If a kernel offers no such
-/// candidate for these sizes, its estimate for the function's own sizes is used.
+/// Estimated time of the selected kernels of a function for given sizes, in nanoseconds. If a kernel does not offer the
+/// selected candidate for these sizes, the candidate's estimate for the function's own sizes is used.
 fn estimated_ns_at(function: &Lowered, values: &Bindings, target: &TargetProfile, options: &Options) -> f64 {
     let mut graph = function.graph.clone();
     graph.substitute(values);
@@ -329,7 +331,7 @@ mod tests {
     use crate::plan::tuning::configuration;
     use crate::target::TargetProfile;
 
-    /// Functions of a matmul with constant weights and `low..high` rows.
+    /// Lowers a matmul with constant weights and `low..high` rows; returns its functions.
     fn functions(low: i64, high: i64, specialize: &str) -> Result<Vec<Lowered>, String> {
         let graph = format!(
             r#"symbol n {low}..{high}
@@ -366,7 +368,7 @@ output "y" %2
         assert_eq!(labels(&functions(7, 7, "auto").unwrap()), ["main [n=7]"]);
     }
 
-    /// Only `n = 8` is valid here, but the bounds of the graph allow more.
+    /// In this test, only `n = 8` is valid, but the bounds of the graph allow more.
     #[test]
     fn impossible_sizes_get_no_function() {
         let graph = r#"symbol n 1..64
@@ -383,7 +385,7 @@ output "y" %2
         assert_eq!(labels(&lowered("auto").unwrap()), ["main [n=1..64]"]);
         assert_eq!(labels(&lowered("n=8").unwrap()), ["main [n=1..64]", "main [n=8]"]);
         let error = lowered("n=1").unwrap_err();
-        assert!(error.contains("no run can have n=1") && error.contains("concat"), "{error}");
+        assert!(error.contains("no run can have the sizes n=1") && error.contains("concat"), "{error}");
     }
 
     #[test]

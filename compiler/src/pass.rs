@@ -11,7 +11,7 @@ use crate::target::TargetProfile;
 /// A rewrite of the whole graph.
 #[derive(Debug, Clone, Copy)]
 pub struct Pass {
-    /// Name in `--stop-after`, in reports and of its test file.
+    /// Name of the pass, for `--stop-after`, for reports and for its test file.
     pub name: &'static str,
     /// Function that rewrites the graph.
     pub run: fn(&mut Graph, &Context<'_>) -> Result<Changes>,
@@ -29,17 +29,17 @@ pub struct Context<'a> {
 /// Storage type of the float values between inputs and results. Arithmetic is always f32.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// The types that the model declares.
+    /// Every value has the type that the model declares.
     #[default]
     F32,
-    /// f16.
+    /// f16 for every float value that keeps its meaning in f16.
     F16,
     /// f16 for matmuls, convolutions, attention and data movement; f32 for numerically sensitive values.
     Mixed,
 }
 
 impl Precision {
-    /// Name on the command line.
+    /// Name of the precision on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -68,9 +68,9 @@ impl FromStr for Precision {
 /// Changes that a pass made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Number of rewrites.
+    /// Number of rewrites that the pass made.
     pub count: usize,
-    /// The changed nodes, each with a description of its change.
+    /// The nodes that a pass changed, each with a description of its change.
     pub notes: Vec<Note>,
 }
 
@@ -79,7 +79,7 @@ pub struct Changes {
 pub struct Note {
     /// Name of the node in the model.
     pub node: String,
-    /// Description of the change, with the reason where the pass had a choice.
+    /// Description of the change of a node, with the reason where the pass had a choice.
     pub what: String,
 }
 
@@ -100,7 +100,7 @@ pub struct PassReport {
     pub changes: Changes,
     /// Number of dead nodes removed after the pass.
     pub swept: usize,
-    /// Number of nodes left.
+    /// Number of nodes in the graph after the pass.
     pub nodes: usize,
     /// Time of the pass, including sweeping and verifying; `None` unless timings were requested.
     pub time: Option<Duration>,

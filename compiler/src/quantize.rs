@@ -1,8 +1,8 @@
 //! Quantizes the weights of a model before compilation, without a device and without data.
 //!
-//! It quantizes float matrices that are second operands of matmuls, and embedding tables. Their constants become
-//! encodings of the same bytes ([`QuantizedOnRead`]). Quantized values are computed while the bundle is written, so
-//! memory does not grow with the model. Biases, norms, position tables and expert routers stay floats.
+//! This step quantizes float matrices that are second operands of matmuls, and embedding tables. Each of their constants keeps
+//! its bytes and gets an encoding that states how to quantize them ([`QuantizedOnRead`]). Quantized values are computed while the
+//! bundle is written, so memory does not grow with the model. Biases, norms, position tables and expert routers stay floats.
 
 pub mod caches;
 pub mod calibration;
@@ -23,14 +23,15 @@ use weights::{output_axis, scheme};
 
 pub use weights::Weights;
 
-/// Quantized constants by their file range, sizes and strides, bits, and calibration factors (by address).
+/// Quantized forms of constants, so that a constant is quantized once. The key is the constant's byte range in the file, its sizes and strides, the
+/// number of bits, and the address of its calibration factors.
 type QuantizedConstants = BTreeMap<((usize, usize), [usize; 4], usize, [usize; 2]), Encoding>;
 
-/// Quantizes the weights of all graphs of one model with the factors of a calibration. A constant that several graphs
-/// use is quantized once. Returns the changes of the first graph with any.
+/// Quantizes the weights of all graphs of one model with the factors of a calibration. A constant that several graphs use is
+/// quantized once. Returns the changes of only the first graph that has changes, because all graphs have equal weights.
 ///
 /// # Errors
-/// If a group size does not divide the inputs of a matmul.
+/// If the group size does not divide the number of inputs of a matmul.
 pub fn run<'a>(
     graphs: impl IntoIterator<Item = &'a mut Graph>,
     weights: Weights,
@@ -128,7 +129,7 @@ fn quantize_graph(
     Ok(changes)
 }
 
-/// Checks that the group size of a scheme divides the inputs of a matmul.
+/// Checks that the group size of a quantization scheme divides the number of inputs of a matmul.
 fn check_group(scheme: QuantScheme, inputs: usize, name: &str) -> Result<()> {
     match scheme.group.filter(|group| !inputs.is_multiple_of(*group)) {
         None => Ok(()),
@@ -142,7 +143,8 @@ fn check_group(scheme: QuantScheme, inputs: usize, name: &str) -> Result<()> {
     }
 }
 
-/// Quantizes one matrix `[outputs, inputs]` of a stack. Returns it unchanged if it is not a plain matrix.
+/// Quantizes one matrix `[outputs, inputs]` of a constant that is a stack of matrices. Returns the constant unchanged if it is
+/// not a plain matrix.
 fn quantized_matrix(part: &Constant, scheme: QuantScheme, name: &str) -> Result<Constant> {
     let fail = |e: OpError| Error::internal("quantize", format!("`{name}`: {e}"));
     let (Some(dtype), [outputs, inputs]) = (part.encoding.plain_dtype(), part.shape.as_slice()) else {

@@ -1,4 +1,4 @@
-//! Facts about a device: a [`TargetProfile`], read from TOML.
+//! Target profiles: facts about a device, read from TOML as a [`TargetProfile`].
 //!
 //! A profile is plain data. Kernels, layouts and storage kinds are chosen by its numbers, so no other file names a
 //! vendor or a device. A profile may inherit from another one (`inherits = "..."`): its values replace the parent's
@@ -30,12 +30,12 @@ use quirks::Fault;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetProfile {
-    /// Name for the option `-t`. For a built-in profile also the file's stem.
+    /// Name of the profile for the option `-t`. A built-in profile's file has the same stem.
     pub name: String,
-    /// Parent profile. Its values are already merged in.
+    /// Name of the parent profile, whose values are already merged in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inherits: Option<String>,
-    /// One line for `driftc targets list`.
+    /// Summary of the profile for `driftc targets list`, one line.
     pub summary: String,
     pub api: Interface,
     /// Devices that the profile is meant for.
@@ -49,24 +49,24 @@ pub struct TargetProfile {
     pub matrix: Vec<MatrixShape>,
     pub machine: Machine,
     pub prefer: Preferences,
-    /// Configurations that were measured to be faster than the ones with the lowest estimates.
+    /// Configurations of kernels that were measured to be faster than the configurations with the lowest estimates.
     #[serde(default)]
     pub overrides: Vec<KernelOverride>,
     /// Cost parameters of kernels, by group.
     #[serde(default)]
     pub costs: Costs,
-    /// Accuracy of the estimates. Absent if nobody measured the device.
+    /// Accuracy of the estimates. Absent if the device was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fit: Option<Fit>,
     /// Known driver faults that the compiler works around.
     #[serde(default)]
     pub quirks: Vec<Quirk>,
-    /// Source of each value, by field path (`limits.max_storage_buffers`).
+    /// Source of each value of the profile, by field path (`limits.max_storage_buffers`).
     #[serde(default)]
     pub source: BTreeMap<String, String>,
 }
 
-/// API that a bundle is made for.
+/// GPU API that a bundle is made for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interface {
@@ -89,7 +89,7 @@ pub enum Api {
     DirectX12,
 }
 
-/// Identification of a device. An empty description matches every device that meets the limits.
+/// Description of the devices that a profile matches. An empty description matches every device that meets the profile's limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeviceMatch {
@@ -104,11 +104,11 @@ pub struct DeviceMatch {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Maximum size of a storage buffer binding.
+    /// Maximum bytes of a storage buffer binding.
     pub max_storage_buffer_range: u64,
-    /// Maximum size of a uniform buffer binding.
+    /// Maximum bytes of a uniform buffer binding.
     pub max_uniform_range: u64,
-    /// Maximum size of a memory allocation.
+    /// Maximum bytes of a memory allocation.
     pub max_allocation: u64,
     /// Maximum storage buffers per shader.
     pub max_storage_buffers: u32,
@@ -124,44 +124,45 @@ pub struct Limits {
     pub max_workgroup_memory: u32,
     /// Maximum subgroups per workgroup if the pipeline requires a subgroup size.
     pub max_workgroup_subgroups: u32,
-    /// Maximum loop iterations of one invocation, over all its loops. Iterations beyond it are not executed.
+    /// Maximum loop iterations of one invocation, over all its loops. The device does not execute iterations beyond
+    /// this number.
     pub max_loop_iterations: u32,
-    /// Alignment of the offsets of storage buffer bindings.
+    /// Alignment in bytes of the offsets of storage buffer bindings.
     pub storage_buffer_alignment: u32,
     pub uniform_buffer_alignment: u32,
     pub texel_buffer_alignment: u32,
     pub max_texel_buffer_elements: u32,
-    /// Maximum side of a 2-D image.
+    /// Maximum side of a 2-D image, in texels.
     pub max_texture_2d: u32,
-    /// Maximum side of a 3-D image.
+    /// Maximum side of a 3-D image, in texels.
     pub max_texture_3d: u32,
     pub max_texture_layers: u32,
     /// True if a dispatch must not read one part of a buffer and write another part.
     pub separate_read_write_buffers: bool,
 }
 
-/// Optional features of shaders and pipelines.
+/// Optional features of shaders and pipelines that the device has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Features {
     /// 16-bit float arithmetic.
     pub f16: bool,
-    /// 16-bit values in storage buffers.
+    /// True if storage buffers can hold 16-bit values.
     pub storage_16: bool,
     /// 8-bit integer arithmetic.
     pub int8: bool,
-    /// Dot products of four packed 8-bit integers.
+    /// True if shaders have dot products of four packed 8-bit integers.
     pub int_dot_product: bool,
-    /// Pipelines can require a subgroup size.
+    /// True if pipelines can require a subgroup size.
     pub subgroup_size_control: bool,
-    /// Pipelines can require full subgroups.
+    /// True if pipelines can require full subgroups.
     pub full_subgroups: bool,
     pub subgroup_ops: Vec<SubgroupOp>,
-    /// Cooperative matrices of the shapes in `matrix`.
+    /// True if shaders have cooperative matrices of the shapes in `matrix`.
     pub cooperative_matrix: bool,
-    /// Reads outside of an image return zero, except that the last channel may be one.
+    /// True if reads outside of an image return zero, except that the last channel may be one.
     pub robust_image_access: bool,
-    /// Reads outside of an image return zero in all channels.
+    /// True if reads outside of an image return zero in all channels.
     pub robust_image_access2: bool,
 }
 
@@ -183,9 +184,9 @@ pub enum SubgroupOp {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Subgroup {
-    /// Supported sizes, ascending. Without `features.subgroup_size_control` the driver selects one.
+    /// Supported subgroup sizes, ascending. Without `features.subgroup_size_control` the driver selects the size.
     pub sizes: Vec<u32>,
-    /// Size that pipelines require, if they can, and that estimates assume.
+    /// Subgroup size that pipelines require, if they can, and that estimates assume.
     pub preferred: u32,
 }
 
@@ -198,10 +199,10 @@ pub struct MatrixShape {
     pub k: u32,
     pub a: MatrixType,
     pub b: MatrixType,
-    /// Type of the accumulator and of the result.
+    /// Element type of the accumulator and of the result.
     pub c: MatrixType,
     pub scope: MatrixScope,
-    /// Workgroup size for matrices of workgroup scope. Their sides are multiples of `m`, `n` and `k`.
+    /// Invocations per workgroup for matrices of workgroup scope. The sizes of these matrices are multiples of `m`, `n` and `k`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invocations: Option<u32>,
     /// Fragment layout of subgroup-scope matrices, if it is known.
@@ -209,7 +210,7 @@ pub struct MatrixShape {
     pub fragments: Option<Fragments>,
 }
 
-/// Assignment of matrix elements to the invocations of a subgroup.
+/// Fragment layout: which elements of a cooperative matrix each invocation of a subgroup holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fragments {
@@ -233,7 +234,7 @@ pub enum MatrixType {
     U32,
 }
 
-/// Invocations that share a matrix.
+/// Invocations that share a cooperative matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MatrixScope {
@@ -241,13 +242,13 @@ pub enum MatrixScope {
     Workgroup,
 }
 
-/// Machine numbers for the cost model.
+/// Speeds, latencies and sizes of a device, from which the cost model estimates times.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
     /// Number of compute units. Each runs its own workgroups.
     pub compute_units: u32,
-    /// Invocations in flight per compute unit that hide memory latency.
+    /// Number of invocations that must be in flight on one compute unit to hide memory latency.
     pub invocations_per_unit: u32,
     /// Memory bandwidth, GB/s (1e9 bytes, reads plus writes).
     pub bandwidth_gb_s: f64,
@@ -257,19 +258,20 @@ pub struct Machine {
     pub last_level_cache: u64,
     /// Time of an empty dispatch with its barrier, in µs.
     pub launch_us: f64,
-    /// Time from a load to its use in a loop, if nothing hides it, in ns.
+    /// Latency of a load in a loop, from the load to the use of its value, in ns, if no other work hides it.
     pub memory_latency_ns: f64,
-    /// Time of a workgroup barrier in ns, per set of invocations that the device keeps in flight.
+    /// Time of a workgroup barrier in ns. If a problem has more invocations than the device keeps in flight, the barrier counts
+    /// once for each set that is in flight together.
     pub barrier_ns: f64,
     /// Matrix units per compute unit.
     pub matrix_engines: u32,
-    /// 32-bit registers per invocation at full occupancy.
+    /// Number of 32-bit registers that each invocation can have at full occupancy.
     pub registers: u32,
     /// Maximum 32-bit registers per invocation.
     pub max_registers: u32,
-    /// Cost of a uniform buffer read of a vec4 that is equal in all invocations, in vec4 multiply-adds.
+    /// Cost of reading a vec4 from a uniform buffer if all invocations read the same vec4, as a number of vec4 multiply-adds.
     pub uniform_read_fmas: f64,
-    /// Cost of a subgroup broadcast of a vec4, in vec4 multiply-adds.
+    /// Cost of broadcasting a vec4 to a subgroup, as a number of vec4 multiply-adds.
     pub shuffle_fmas: f64,
     pub peak: Peak,
 }
@@ -280,20 +282,20 @@ pub struct Machine {
 pub struct Peak {
     pub f32: f64,
     pub f16: f64,
-    /// Dot products of packed 8-bit integers with 32-bit sums.
+    /// Peak throughput of dot products of packed 8-bit integers with 32-bit sums.
     pub int8: f64,
-    /// Conversions of integers to f32, if they are slower than multiply-adds.
+    /// Peak throughput of conversions of integers to f32. Absent if conversions are as fast as multiply-adds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub int_to_float: Option<f64>,
-    /// Cooperative matrices, f16 inputs.
+    /// Peak throughput of cooperative matrices with f16 inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matrix_f16: Option<f64>,
-    /// Cooperative matrices, 8-bit inputs.
+    /// Peak throughput of cooperative matrices with 8-bit inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matrix_int8: Option<f64>,
 }
 
-/// Preferred storage and layout. The layout pass starts from them; costs decide.
+/// Preferred storage and layout. The layout pass starts from these preferences; estimated costs then decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preferences {
@@ -307,13 +309,13 @@ pub struct Preferences {
     pub short_shaders: bool,
 }
 
-/// Kind of memory object for each role of a tensor.
+/// Preferred kind of memory object (buffer or texture) for each role of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoragePreference {
     pub activations: StorageKind,
     pub weights: WeightStorage,
-    /// Weights that every step of a recurrence reads.
+    /// Preferred storage of the weights that every step of a recurrent operator reads.
     pub recurrent_weights: WeightStorage,
 }
 
@@ -332,7 +334,7 @@ pub enum WeightStorage {
     FourTextures2d,
 }
 
-/// Preferred order of elements.
+/// Preferred order of a tensor's elements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayoutPreference {
@@ -343,7 +345,7 @@ pub struct LayoutPreference {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LayoutKind {
-    /// Row-major, as in the model.
+    /// Row-major order, as in the model.
     RowMajor,
     /// Channels in zero-padded slices of 4.
     #[serde(rename = "slices-4")]
@@ -354,11 +356,11 @@ pub enum LayoutKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelOverride {
-    /// Operator, types, shapes and placements, as a tuning database writes them, without the fused epilogue.
+    /// Key of the problem in a tuning database, without the fused epilogue: operator, types, shapes and placements.
     pub problem: String,
     /// The kernel and its knobs, as `explain` prints them: `matvec ROWS=2`.
     pub configuration: String,
-    /// Measured time in microseconds.
+    /// Measured time of the configuration in microseconds.
     pub us: f64,
 }
 
@@ -384,7 +386,7 @@ impl Features {
 }
 
 impl Limits {
-    /// True if a texture of these extents is within the limits.
+    /// True if a texture of the given extents is within the limits of the device.
     pub fn holds_texture(&self, storage: StorageKind, [x, y, z]: [u32; 3]) -> bool {
         match storage {
             StorageKind::Texture2d => x.max(y) <= self.max_texture_2d,
@@ -396,7 +398,7 @@ impl Limits {
 }
 
 impl Machine {
-    /// Invocations in flight on the whole device that hide memory latency.
+    /// Number of invocations that must be in flight on the whole device to hide memory latency.
     pub fn invocations(&self) -> f64 {
         f64::from(self.compute_units) * f64::from(self.invocations_per_unit)
     }
@@ -410,8 +412,8 @@ impl TargetProfile {
         load::load(name_or_path)
     }
 
-    /// Parses a profile from TOML. Errors name it `origin`. A relative path in `inherits` is relative to the folder of
-    /// `origin`.
+    /// Parses a profile from TOML. Error messages name `origin` as the profile's file. A relative path in `inherits` is relative
+    /// to the folder of `origin`.
     pub fn from_toml(text: &str, origin: &str) -> Result<TargetProfile, TargetError> {
         load::from_toml(text, origin)
     }
@@ -422,9 +424,10 @@ impl TargetProfile {
         toml::to_string(&alone).map_err(|error| TargetError::write(&self.name, &error))
     }
 
-    /// Returns a hash of the facts. Profiles with equal hashes compile to equal bytes.
+    /// Returns a hash of the values in the profile that affect compilation. Profiles with equal hashes compile a model to equal
+    /// bytes.
     ///
-    /// Sources, summary, accuracy of the fit and parent are left out, because they decide nothing.
+    /// The sources, the summary, the accuracy of the fit and the parent's name are left out.
     pub fn hash(&self) -> Result<[u8; 32], TargetError> {
         let facts = TargetProfile {
             inherits: None,
@@ -441,12 +444,12 @@ impl TargetProfile {
         Ok(*blake3::hash(facts.to_toml()?.as_bytes()).as_bytes())
     }
 
-    /// Returns the source of the value at a field path.
+    /// Returns the source (origin) of the profile's value at a field path.
     pub fn source_of(&self, path: &str) -> Option<&str> {
         self.source.get(path).map(String::as_str)
     }
 
-    /// Returns the source of a group of cost parameters.
+    /// Returns the source of a group of cost parameters, as the profile states it.
     pub fn costs_source(&self, group: &str) -> &str {
         self.source_of(&format!("costs.{group}")).unwrap_or("no source is given")
     }
@@ -469,12 +472,12 @@ impl TargetProfile {
         self.features.cooperative_matrix && self.matrix.iter().any(|shape| shape.scope == scope)
     }
 
-    /// Returns the first matrix shape with a known fragment layout, and the layout.
+    /// Returns the first cooperative-matrix shape with a known fragment layout, and the layout.
     pub fn known_fragments(&self) -> Option<(&MatrixShape, Fragments)> {
         self.matrix.iter().find_map(|shape| Some((shape, shape.fragments?)))
     }
 
-    /// True if the profile names the fault.
+    /// True if the profile lists the driver fault in its quirks.
     pub fn has_quirk(&self, fault: Fault) -> bool {
         self.quirks.iter().any(|quirk| quirk.name == fault)
     }

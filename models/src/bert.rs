@@ -21,7 +21,7 @@ use crate::blocks::{additive_mask, embedding, layer_norm, linear, merge_heads, s
 use crate::folder::Folder;
 use crate::weights::Tensors;
 
-/// Default upper bound of the sequence length.
+/// Upper bound of the sequence length `seq` if the user gives none.
 const DEFAULT_MAX_SEQ: i64 = 256;
 
 #[derive(Debug, Deserialize)]
@@ -54,35 +54,44 @@ fn default_activation() -> String {
     "gelu".into()
 }
 
-/// Builds the graph.
-pub(crate) fn build(folder: &mut Folder) -> Result<()> {
-    let config: Config = folder.config(&serde_json::Value::Null)?;
-    let refuse = |folder: &Folder, reason: String| Err(folder.error("config.json", reason));
+/// Checks that the architecture supports a configuration, and returns the activation function of its encoder layers.
+///
+/// # Errors
+/// The reason, if the configuration is not supported.
+fn checked_activation(config: &Config) -> std::result::Result<UnaryFn, String> {
     let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
     if heads == 0 || hidden % heads != 0 {
-        return refuse(folder, format!("`hidden_size` {hidden} is not a multiple of {heads} heads"));
+        return Err(format!("`hidden_size` {hidden} is not a multiple of the number of heads, {heads}"));
     }
     if config.num_hidden_layers > 1000 {
-        return refuse(
-            folder,
-            format!("{} layers are not supported; the maximum is 1000", config.num_hidden_layers),
-        );
+        let layers = config.num_hidden_layers;
+        return Err(format!("`num_hidden_layers` is {layers}; at most 1000 layers are supported"));
     }
     if config.position_embedding_type.as_deref().is_some_and(|t| t != "absolute") {
-        return refuse(folder, "only absolute position embeddings are supported".into());
+        return Err("`position_embedding_type` is not `absolute`, the only supported type".into());
     }
-    let activation = match config.hidden_act.as_str() {
-        "gelu" => UnaryFn::Gelu,
-        "gelu_new" | "gelu_pytorch_tanh" => UnaryFn::GeluTanh,
-        "relu" => UnaryFn::Relu,
-        "silu" | "swish" => UnaryFn::Swish { alpha: 1.0 },
-        other => return refuse(folder, format!("activation `{other}` is not supported")),
-    };
+    match config.hidden_act.as_str() {
+        "gelu" => Ok(UnaryFn::Gelu),
+        "gelu_new" | "gelu_pytorch_tanh" => Ok(UnaryFn::GeluTanh),
+        "relu" => Ok(UnaryFn::Relu),
+        "silu" | "swish" => Ok(UnaryFn::Swish { alpha: 1.0 }),
+        other => Err(format!("activation `{other}` is not supported")),
+    }
+}
+
+/// Builds the graph of a `BertModel` folder.
+pub(crate) fn build(folder: &mut Folder) -> Result<()> {
+    let config: Config = folder.config(&serde_json::Value::Null)?;
+    let activation = checked_activation(&config).map_err(|reason| folder.error("config.json", reason))?;
+    let hidden = config.hidden_size;
     let max_positions = i64::try_from(config.max_position_embeddings).unwrap_or(i64::MAX);
     let batch = folder.dim("batch", (1, 1))?;
     let seq = folder.dim("seq", (1, max_positions.min(DEFAULT_MAX_SEQ)))?;
     if seq.range(&folder.graph.bounds).1 > max_positions {
-        return refuse(folder, format!("`seq` may reach {seq}, but the model has {max_positions} positions"));
+        let reason = format!(
+            "the sequence length `seq` may reach {seq}, but the model supports {max_positions} positions"
+        );
+        return Err(folder.error("config.json", reason));
     }
     let modules = folder.json("modules.json")?;
     let pooling = folder.json("1_Pooling/config.json")?;
@@ -136,7 +145,7 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     Ok(())
 }
 
-/// Adds a layer of the encoder. `x` is its input; `scores` are added to the attention scores.
+/// Adds a layer of the encoder. `x` is the layer's input; `scores` is the additive mask of the attention scores.
 fn encoder_layer(
     g: &mut Builder<'_>,
     weights: &dyn Tensors,
@@ -170,7 +179,8 @@ fn encoder_layer(
     layer_norm(g, weights, &at("output.LayerNorm"), y, hidden, config.layer_norm_eps)
 }
 
-/// Returns whether the pooled embedding is L2-normalized, or `None` if the modules do not pool by the mean.
+/// Reads the modules of a sentence transformer. Returns true if they L2-normalize the mean of the tokens, and `None` if they do
+/// not pool tokens by the mean.
 fn mean_pooling(modules: Option<&serde_json::Value>, pooling: Option<&serde_json::Value>) -> Option<bool> {
     let types: Vec<&str> = modules?.as_array()?.iter().filter_map(|m| m.get("type")?.as_str()).collect();
     let mean = pooling?.get("pooling_mode_mean_tokens")?.as_bool()?;
@@ -178,7 +188,7 @@ fn mean_pooling(modules: Option<&serde_json::Value>, pooling: Option<&serde_json
         .then(|| types.iter().any(|t| t.ends_with("Normalize")))
 }
 
-/// Mean of `x [batch, seq, hidden]` over unmasked tokens, L2-normalized with `normalize`.
+/// Adds the mean of `x [batch, seq, hidden]` over unmasked tokens. If `normalize` is set, the mean is L2-normalized.
 fn mean_of_tokens(g: &mut Builder<'_>, x: NodeId, mask: NodeId, normalize: bool) -> Result<NodeId> {
     g.name = "sentence_embedding".into();
     let mask = g.cast(mask, DType::F32)?;

@@ -1,4 +1,4 @@
-//! Building blocks that architectures share.
+//! Layers and other graph parts that several model architectures share.
 
 use driftc::error::{Error, Result};
 use driftc::ir::builder::Builder;
@@ -11,7 +11,7 @@ use driftc::ir::tensor::DType;
 
 use crate::weights::Tensors;
 
-/// Weight, cast to the type in which the architecture computes.
+/// Adds the weight with this name and shape, cast to the type in which the architecture computes.
 ///
 /// # Errors
 /// If the checkpoint has no tensor with this name and shape.
@@ -21,7 +21,8 @@ pub fn weight(g: &mut Builder<'_>, weights: &dyn Tensors, name: &str, shape: &[u
     g.cast(id, weights.element())
 }
 
-/// `x [.., inputs] * weight [outputs, inputs]^T + bias [outputs]`, with the tensors `name.weight` and `name.bias`.
+/// Adds a linear layer `x [.., inputs] * weight [outputs, inputs]^T + bias [outputs]`, with the tensors `name.weight` and
+/// `name.bias`.
 ///
 /// # Errors
 /// If the checkpoint lacks a tensor or it has another shape.
@@ -38,7 +39,7 @@ pub fn linear(
     g.binary(BinaryFn::Add, y, b)
 }
 
-/// `x [.., inputs] * weight [outputs, inputs]^T`, with the tensor `name.weight`.
+/// Adds a linear layer without bias, `x [.., inputs] * weight [outputs, inputs]^T`, with the tensor `name.weight`.
 ///
 /// # Errors
 /// If the checkpoint lacks the tensor or it has another shape.
@@ -55,50 +56,56 @@ pub fn linear_without_bias(
     g.add(MatMul { trans_a: false, trans_b: true }, &[x, w])
 }
 
-/// Window of a square convolution.
+/// Settings of a 2-D convolution whose kernel size, stride, dilation and padding are equal on both axes.
 #[derive(Debug, Clone, Copy)]
 pub struct ConvWindow {
-    /// Taps along each axis.
+    /// Number of filter taps along each axis.
     pub kernel: usize,
-    /// Distance between results.
+    /// Distance in pixels between the windows of neighboring results.
     pub stride: usize,
-    /// Distance between taps.
+    /// Distance in pixels between neighboring taps of the filter.
     pub dilation: usize,
-    /// Channels of a depthwise convolution, or 1 for a full convolution.
+    /// Number of groups: the channels of a depthwise convolution, or 1 for a full convolution.
     pub group: usize,
-    /// Zeros before and after each axis.
+    /// Padding of each axis: number of zeros before the image, then number of zeros after it.
     pub pads: [usize; 2],
 }
 
 impl ConvWindow {
-    /// Window of stride 1, padded so that an odd kernel keeps the image's size.
+    /// Convolution of stride 1, padded so that an odd kernel keeps the image's size.
     pub fn with_kernel(kernel: usize) -> Self {
         Self { kernel, stride: 1, dilation: 1, group: 1, pads: [kernel / 2; 2] }
     }
 
-    /// Window with TensorFlow's `SAME` padding: `ceil(size / stride)` results, and an odd zero at the end.
+    /// Convolution with TensorFlow's `SAME` padding: `ceil(size / stride)` results per axis. If the number of padding zeros is
+    /// odd, the end gets one more.
     pub fn same(size: usize, kernel: usize, stride: usize, dilation: usize) -> Self {
         let reach = (size.div_ceil(stride) - 1) * stride + dilation * (kernel - 1) + 1;
         let zeros = reach.saturating_sub(size);
         Self { kernel, stride, dilation, group: 1, pads: [zeros / 2, zeros - zeros / 2] }
     }
 
-    /// Depthwise variant of the window.
+    /// Returns these settings changed to a depthwise convolution: each of the `channels` channels is its own group.
     pub fn depthwise(self, channels: usize) -> Self {
         Self { group: channels, ..self }
     }
 }
 
-/// Size of an axis.
+/// Returns the size of an axis of the tensor `x`.
 ///
 /// # Errors
 /// If the size is symbolic or the axis does not exist.
 pub fn size(g: &Builder<'_>, x: NodeId, axis: usize) -> Result<usize> {
     let known = g.tensor(x).shape.get(axis).and_then(|d| usize::try_from(d.as_known()?).ok());
-    known.ok_or_else(|| Error::internal("architecture", format!("{} has no known axis {axis}", g.tensor(x))))
+    known.ok_or_else(|| {
+        Error::internal(
+            "architecture",
+            format!("the tensor {} has no axis {axis} of known size", g.tensor(x)),
+        )
+    })
 }
 
-/// Convolution of `x [N, C, H, W]` with the tensors `name.weight` and `name.bias`.
+/// Adds a 2-D convolution of `x [N, C, H, W]` with the tensors `name.weight` and `name.bias`.
 ///
 /// # Errors
 /// If the checkpoint lacks a tensor or it has another shape.
@@ -125,7 +132,7 @@ pub fn conv(
     g.add(op, &[x, w, b])
 }
 
-/// GroupNorm with the tensors `name.weight` and `name.bias`.
+/// Adds a GroupNorm of `x` with the tensors `name.weight` and `name.bias`.
 ///
 /// # Errors
 /// If the checkpoint lacks a tensor or it has another shape.
@@ -144,7 +151,7 @@ pub fn group_norm(
     g.add(GroupNorm { groups, epsilon }, &[x, scale, bias])
 }
 
-/// `x * factor`.
+/// Adds the product of a tensor and a number, `x * factor`.
 ///
 /// # Errors
 /// If `x` is not a float tensor.
@@ -152,7 +159,7 @@ pub fn scaled(g: &mut Builder<'_>, x: NodeId, factor: f32) -> Result<NodeId> {
     g.unary(UnaryFn::Affine { scale: factor, shift: 0.0 }, x)
 }
 
-/// `x * sigmoid(x)`.
+/// Adds the activation SiLU, `x * sigmoid(x)`.
 ///
 /// # Errors
 /// If `x` is not a float tensor.
@@ -160,7 +167,8 @@ pub fn silu(g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
     g.unary(UnaryFn::Swish { alpha: 1.0 }, x)
 }
 
-/// Attention of `q [batch, seq, heads * size]` over `k` and `v` with the same layout. The result has the shape of `q`.
+/// Adds multi-head attention of the queries `q [batch, seq, heads * size]` over keys `k` and values `v` with the same order of
+/// axes. The result has the shape of `q`.
 ///
 /// # Errors
 /// If the shapes do not match.
@@ -173,7 +181,7 @@ pub fn attention(g: &mut Builder<'_>, [q, k, v]: [NodeId; 3], heads: usize, caus
     merge_heads(g, y)
 }
 
-/// `[batch, channels, height, width] -> [batch, height * width, channels]`.
+/// Turns an image into rows of pixels: `[batch, channels, height, width]` to `[batch, height * width, channels]`.
 ///
 /// # Errors
 /// If the shapes do not match.
@@ -183,7 +191,8 @@ pub fn pixels_to_rows(g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
     g.reshape(y, vec![shape[0].clone(), shape[1].mul(&shape[2]), shape[3].clone()])
 }
 
-/// `[batch, height * width, channels] -> [batch, channels, height, width]`, with the height and width of `like`.
+/// Turns rows of pixels into an image: `[batch, height * width, channels]` to `[batch, channels, height, width]`, with the height
+/// and width of the image `like`.
 ///
 /// # Errors
 /// If the shapes do not match.
@@ -194,7 +203,7 @@ pub fn rows_to_pixels(g: &mut Builder<'_>, x: NodeId, like: NodeId) -> Result<No
     g.transpose(y, vec![0, 3, 1, 2])
 }
 
-/// Image resampled to another size. Linear filters align the corners.
+/// Adds a resize of the image `x` to another height and width. A linear filter aligns the corner pixels (`align_corners`).
 ///
 /// # Errors
 /// If `x` is not an image of known size.
@@ -219,7 +228,7 @@ pub fn resize(g: &mut Builder<'_>, x: NodeId, to: [usize; 2], filter: Filter) ->
     g.add(op, &[x])
 }
 
-/// LayerNorm over the last axis with the tensors `name.weight` and `name.bias`.
+/// Adds a LayerNorm over the last axis of `x` with the tensors `name.weight` and `name.bias`.
 ///
 /// # Errors
 /// If the checkpoint lacks a tensor or it has another shape.
@@ -238,7 +247,7 @@ pub fn layer_norm(
     g.add(LayerNorm { axis, epsilon, rms: false }, &[x, scale, bias])
 }
 
-/// Embedding lookup: rows of `name.weight [rows, size]` at integer indices.
+/// Adds an embedding lookup: the rows of the tensor `name.weight [rows, size]` at integer indices.
 ///
 /// # Errors
 /// If the checkpoint lacks the tensor or it has another shape.
@@ -255,7 +264,7 @@ pub fn embedding(
     g.add(Gather { axis: 0 }, &[table, indices])
 }
 
-/// `[batch, seq, heads * size] -> [batch, heads, seq, size]`.
+/// Splits the last axis into attention heads: `[batch, seq, heads * size]` to `[batch, heads, seq, size]`.
 ///
 /// # Errors
 /// If the shapes do not match.
@@ -267,7 +276,7 @@ pub fn split_heads(g: &mut Builder<'_>, x: NodeId, heads: usize, size: usize) ->
     g.transpose(y, vec![0, 2, 1, 3])
 }
 
-/// `[batch, heads, seq, size] -> [batch, seq, heads * size]`.
+/// Merges attention heads into the last axis: `[batch, heads, seq, size]` to `[batch, seq, heads * size]`.
 ///
 /// # Errors
 /// If the shapes do not match.
@@ -277,8 +286,8 @@ pub fn merge_heads(g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
     g.reshape(y, vec![shape[0].clone(), shape[1].clone(), shape[2].mul(&shape[3])])
 }
 
-/// Additive attention mask `[batch, 1, 1, seq]` from a 0/1 mask `[batch, seq]` of any type: 0 for 1, and a large
-/// negative number for 0.
+/// Turns a mask `[batch, seq]` of any type into an additive attention mask `[batch, 1, 1, seq]`: 1 becomes 0, and 0 becomes a
+/// large negative number.
 ///
 /// # Errors
 /// If the mask does not have two axes.

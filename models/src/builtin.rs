@@ -1,4 +1,5 @@
-//! Architectures without files, at their published size, for planning without weights or for random weights.
+//! Built-in architectures, which need no model files. They have their published sizes, and no weights (for planning) or random
+//! weights.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use driftc::ir::tensor::DType;
 use crate::weights::{ShapeOnlyWeights, StoredWeights, Tensors};
 use crate::{mobilenet, random, stable_diffusion};
 
-/// Architecture without files.
+/// Built-in architecture, which needs no model files.
 #[derive(Debug)]
 pub struct Builtin {
     /// Name for [`find_builtin`].
@@ -20,7 +21,7 @@ pub struct Builtin {
     build: fn(&mut Builder<'_>, &dyn Tensors) -> Result<()>,
 }
 
-/// All architectures without files.
+/// All built-in architectures.
 pub const BUILTIN: &[Builtin] = &[
     Builtin { name: "mobilenet-v1", build: mobilenet::v1 },
     Builtin { name: "mobilenet-v2", build: mobilenet::v2 },
@@ -30,35 +31,36 @@ pub const BUILTIN: &[Builtin] = &[
     Builtin { name: "sd14-vae-decoder", build: stable_diffusion::vae::build },
 ];
 
-/// Finds an architecture by name.
+/// Finds a built-in architecture by name.
 ///
 /// # Errors
-/// If no architecture has the name.
+/// If no built-in architecture has this name.
 pub fn find_builtin(name: &str) -> Result<&'static Builtin> {
     BUILTIN.iter().find(|b| b.name == name).ok_or_else(|| {
         let names: Vec<&str> = BUILTIN.iter().map(|b| b.name).collect();
         Error::request(
-            format!("there is no architecture `{name}`"),
+            format!("there is no built-in architecture `{name}`"),
             format!("known architectures: {}", names.join(", ")),
         )
     })
 }
 
 impl Builtin {
-    /// Graph over weights that have a shape and no content and cost no memory, and the record of the requested weights.
+    /// Builds the graph with weights that have a shape but no content and take no memory. Also returns the weights, which record
+    /// the names and shapes that the graph requests.
     ///
     /// # Errors
-    /// If the graph cannot be built. That is a bug in the architecture.
+    /// If the graph cannot be built, which is a bug in the built-in architecture.
     pub fn shapes(&self, element: DType) -> Result<(Graph, ShapeOnlyWeights)> {
         let shapes = ShapeOnlyWeights::new(element);
         let graph = self.graph(&shapes)?;
         Ok((graph, shapes))
     }
 
-    /// Model with random weights, which are written to `model.safetensors` in a folder and mapped from there.
+    /// Builds the model with random weights, which are written to `model.safetensors` in a folder and mapped from there.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If the file `model.safetensors` cannot be written.
     pub fn random(&self, element: DType, folder: &Path) -> Result<Model> {
         let (_, shapes) = self.shapes(element)?;
         random::write(folder, &shapes.requested(), element)?;

@@ -29,7 +29,7 @@ use context::{BuildContext, Decoder, Layer};
 use generation::{LanguageModel, Sequence};
 use rope::Rope;
 
-/// Builds the graphs of a model.
+/// Builds the graphs of a decoder-only language model: the whole graph, and the functions that generate text.
 pub(crate) fn build(folder: &mut Folder, decoder: &Decoder) -> Result<()> {
     let extra_layer =
         format!("{}layers.{}.input_layernorm.weight", prefix(&*folder.weights), decoder.layers.len());
@@ -128,13 +128,14 @@ impl Layer {
     }
 }
 
-/// Prefix of the text model's tensor names. Multimodal checkpoints use another prefix than text-only ones.
+/// Returns the prefix of the text model's tensor names in a checkpoint. Multimodal checkpoints use other prefixes than text-only
+/// checkpoints.
 fn prefix(weights: &dyn Tensors) -> &'static str {
     const PREFIXES: [&str; 4] = ["model.", "language_model.model.", "model.language_model.", ""];
     PREFIXES.into_iter().find(|p| weights.has(&format!("{p}embed_tokens.weight"))).unwrap_or("model.")
 }
 
-/// Name of the output head's tensor.
+/// Returns the name of the tensor that maps hidden states to logits (the output head).
 fn head(weights: &dyn Tensors) -> String {
     let nested = "language_model.lm_head.weight";
     if weights.has(nested) { nested.into() } else { "lm_head.weight".into() }

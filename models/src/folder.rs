@@ -1,4 +1,4 @@
-//! Hugging Face folders: configuration, checkpoint and tokenizer files.
+//! Model folders in Hugging Face's form: reading the configuration, the checkpoint and the tokenizer files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::opened::OpenedModel;
 use crate::quantized::QuantizedWeights;
 use crate::weights::Tensors;
 
-/// Inclusive bounds of symbolic sizes by name. Equal bounds fix a size.
+/// Inclusive bounds (lowest, highest) of symbolic sizes by name, as `--dim` gives them. Equal bounds fix a size.
 pub type Dims = BTreeMap<String, (i64, i64)>;
 
-/// Files of a folder that the bundle carries.
+/// Files of a Hugging Face folder that the compiler attaches to the bundle, if they exist.
 const ATTACHED: &[&str] = &[
     "config.json",
     "tokenizer.json",
@@ -31,7 +31,7 @@ const ATTACHED: &[&str] = &[
     "generation_config.json",
 ];
 
-/// Folder whose graph is being built.
+/// Model folder (or GGUF file) while its graph is built.
 pub struct Folder {
     /// Path of the folder, or of a GGUF file.
     pub path: PathBuf,
@@ -39,17 +39,17 @@ pub struct Folder {
     pub weights: Rc<dyn Tensors>,
     /// The graph being built.
     pub graph: Graph,
-    /// Entry points. If there are any, they are compiled instead of `graph`.
+    /// Functions of a language model. If there are any, they are compiled instead of `graph`.
     pub entry_points: Vec<EntryPoint>,
-    /// Bounds that the user gave.
+    /// Bounds of symbolic sizes that the user gave with `--dim`.
     pub dims: Dims,
-    /// Assumptions, for the user to read.
+    /// Notes for the user about assumed bounds and other assumptions.
     pub notes: Vec<String>,
     config: Value,
 }
 
 impl Folder {
-    /// Creates a folder with an empty graph.
+    /// Creates the `Folder` of an opened model, with an empty graph.
     pub(crate) fn new(
         path: &Path,
         weights: Rc<dyn Tensors>,
@@ -68,7 +68,7 @@ impl Folder {
         }
     }
 
-    /// Reads the configuration as the architecture's struct. `defaults` is an object with values for missing fields.
+    /// Reads `config.json` as the architecture's struct. `defaults` is an object with values for missing fields.
     ///
     /// # Errors
     /// If a field is missing or malformed.
@@ -77,13 +77,13 @@ impl Folder {
         typed(&fields).map_err(|reason| self.error("config.json", reason))
     }
 
-    /// Fields of the configuration, with defaults for missing ones. Multimodal configurations have the text model's
-    /// fields under `text_config`.
+    /// Returns the fields of `config.json`, with defaults for missing fields. In multimodal configurations, these are the text
+    /// model's fields under `text_config`.
     ///
     /// # Errors
-    /// If the configuration is not an object.
+    /// If `config.json` or its `text_config` is not a JSON object.
     pub fn fields(&self, defaults: &Value) -> Result<Map<String, Value>> {
-        let not_fields = || self.error("config.json", "it is not a JSON object");
+        let not_fields = || self.error("config.json", "the configuration is not a JSON object");
         let outer = self.config.as_object().ok_or_else(not_fields)?;
         let mut fields = defaults.as_object().cloned().unwrap_or_default();
         match outer.get("text_config") {
@@ -100,12 +100,12 @@ impl Folder {
     /// Reads a file of the folder as JSON. Returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// If the file is not JSON.
+    /// If the file cannot be read or is not JSON.
     pub fn json(&self, name: &str) -> Result<Option<serde_json::Value>> {
         read_json(&self.path.join(name))
     }
 
-    /// Error about a file of the folder.
+    /// Creates an error about a file of the folder.
     pub fn error(&self, file: &str, reason: impl Into<String>) -> Error {
         Error::Model {
             path: if self.path.is_file() { self.path.clone() } else { self.path.join(file) },
@@ -115,34 +115,37 @@ impl Folder {
         }
     }
 
-    /// Number of positions as the size `name`. The default upper bound is `default_max`, and the model supports at most
-    /// `max_positions`.
+    /// Returns the size `name` that counts positions (tokens), with the user's bounds or else `1..=default_max`. The model
+    /// supports at most `max_positions`.
     ///
     /// # Errors
-    /// If the bounds exceed `max_positions`.
+    /// If the upper bound exceeds `max_positions`.
     pub fn positions(&mut self, name: &str, max_positions: i64, default_max: i64) -> Result<Dim> {
         let positions = self.dim(name, (1, max_positions.min(default_max)))?;
         let high = positions.range(&self.graph.bounds).1;
         if high > max_positions {
             return Err(Error::request(
-                format!("`{name}` may reach {high}, but the model has {max_positions} positions"),
+                format!(
+                    "the size `{name}` may reach {high}, but the model supports {max_positions} positions"
+                ),
                 format!("give --dim {name}=N or {name}=1..N with N of at most {max_positions}"),
             ));
         }
         Ok(positions)
     }
 
-    /// Size `name` with the user's bounds, or else the default bounds. It is a symbol unless the bounds are equal.
+    /// Returns the size `name` with the user's bounds, or else the default bounds. The size is a symbol unless its bounds are
+    /// equal.
     ///
     /// # Errors
-    /// If the bounds are empty or below 1.
+    /// If the lower bound is below 1 or above the upper bound.
     pub fn dim(&mut self, name: &str, default: (i64, i64)) -> Result<Dim> {
         let (low, high) = match self.dims.get(name) {
             Some(bounds) => *bounds,
             None => {
                 if default.0 != default.1 {
                     self.notes.push(format!(
-                        "`{name}` may be {}..={}; change the bounds with --dim {name}=LOW..HIGH",
+                        "the size `{name}` may be {}..={}; change its bounds with --dim {name}=LOW..HIGH",
                         default.0, default.1
                     ));
                 }
@@ -163,7 +166,7 @@ impl Folder {
     }
 }
 
-/// Deserializes fields into a struct. The error names the field with a wrong type.
+/// Deserializes the fields of a JSON object into a struct. The error message names the field that has a wrong type.
 pub(crate) fn typed<T: DeserializeOwned>(fields: &Map<String, Value>) -> std::result::Result<T, String> {
     let read = |fields: &Map<String, Value>| {
         serde_json::from_value(Value::Object(fields.clone())).map_err(|e: serde_json::Error| e.to_string())
@@ -192,12 +195,12 @@ pub(crate) fn typed<T: DeserializeOwned>(fields: &Map<String, Value>) -> std::re
     })
 }
 
-/// Returns true if a path is a folder or a file that [`crate::load`] reads.
+/// Returns true if a path is a folder or a GGUF file, which [`crate::load`] reads.
 pub fn is_model(path: &Path) -> bool {
     path.is_dir() || Gguf::is_gguf(path)
 }
 
-/// Reads a Hugging Face folder or a GGUF file.
+/// Opens a Hugging Face folder or a GGUF file: reads the configuration and maps the weights.
 ///
 /// # Errors
 /// If a file is missing or malformed.
@@ -228,7 +231,7 @@ pub(crate) fn open(path: &Path) -> Result<OpenedModel> {
     Ok(OpenedModel { weights, config, hash, attachments, notes: Vec::new() })
 }
 
-/// Files of a folder that the bundle of its model carries.
+/// Reads the files of a Hugging Face folder that the compiler attaches to the bundle. Returns names and contents.
 ///
 /// # Errors
 /// If a file cannot be read.
@@ -258,11 +261,11 @@ pub fn check_attachments(folder: &Path, attachments: &[(String, Vec<u8>)]) -> Re
     })
 }
 
-/// Error for a file that is not JSON.
+/// Creates the error for a file that is not JSON.
 fn malformed(path: &Path, bytes: &[u8], error: &serde_json::Error) -> Error {
     let (reason, help) = match is_lfs_pointer(bytes) {
         true => (LFS_POINTER_REASON.to_string(), LFS_POINTER_HELP),
-        false => (format!("it is not JSON: {error}"), "download the file again, or fix it"),
+        false => (format!("the file is not JSON: {error}"), "download the file again, or fix it"),
     };
     Error::Model {
         path: path.to_path_buf(),
@@ -272,7 +275,8 @@ fn malformed(path: &Path, bytes: &[u8], error: &serde_json::Error) -> Error {
     }
 }
 
-/// Maximum number of tokens of a text, if `config.json` has it.
+/// Returns the maximum number of tokens of a text: the field `max_position_embeddings` or `n_positions` of an attached
+/// `config.json`, if there is such a field.
 pub fn max_positions(attachments: &[(String, Vec<u8>)]) -> Option<i64> {
     let (_, bytes) = attachments.iter().find(|(name, _)| name == "config.json")?;
     let config: Value = serde_json::from_slice(bytes).ok()?;

@@ -8,7 +8,7 @@ use crate::decoder::config::{Config, activation};
 use crate::decoder::context::{Decoder, FeedForward};
 use crate::folder::Folder;
 
-/// Defaults of fields that Gemma configurations omit.
+/// Default values of `config.json` fields that Gemma configurations may omit.
 pub(crate) fn defaults() -> Value {
     json!({
         "rms_norm_eps": 1e-6, "max_position_embeddings": 8192, "head_dim": 256,
@@ -16,7 +16,7 @@ pub(crate) fn defaults() -> Value {
     })
 }
 
-/// Builds the graph.
+/// Builds the graphs of the model in a folder.
 pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let mut config = Config::read(folder, &defaults())?;
     // The first checkpoints say `gelu`, but were trained with its tanh approximation.
@@ -25,7 +25,7 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     decoder::build(folder, &decoder)
 }
 
-/// Structure that all Gemma versions share.
+/// Returns the decoder structure that all Gemma versions share.
 pub(crate) fn decoder(
     folder: &Folder,
     config: &Config,

@@ -1,4 +1,4 @@
-//! `Gemma2ForCausalLM`: norms after attention and feed-forward, soft caps, and a sliding window on every other layer.
+//! `Gemma2ForCausalLM`: Gemma with norms after attention and feed-forward, soft caps, and a sliding window on every other layer.
 
 use driftc::error::Result;
 use serde_json::json;
@@ -7,7 +7,7 @@ use crate::decoder::{self, config::Config};
 use crate::folder::Folder;
 use crate::gemma;
 
-/// Builds the graph.
+/// Builds the graphs of the model in a folder.
 pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let mut defaults = gemma::defaults();
     if let Some(fields) = defaults.as_object_mut() {

@@ -9,7 +9,7 @@ use crate::decoder::{self, config::Config};
 use crate::folder::Folder;
 use crate::gemma;
 
-/// Builds the graph.
+/// Builds the graphs of the model in a folder.
 pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let mut defaults = gemma::defaults();
     if let Some(fields) = defaults.as_object_mut() {

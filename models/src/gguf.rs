@@ -1,8 +1,8 @@
-//! Language models from GGUF files: the metadata as a configuration, the tensors under their Hugging Face names, and
+//! Language models from GGUF files. The metadata is presented as a `config.json`, the tensors under their Hugging Face names, and
 //! the [tokenizer] as the files of a Hugging Face folder.
 //!
 //! The GGUF converter changes some weights, and this code describes or undoes the changes: Llama's query and key rows
-//! have the two elements of a rotated pair adjacent (`rope_interleaved`), Gemma's norms store `1 + weight`, and one
+//! have the two elements that RoPE rotates as a pair adjacent (`rope_interleaved`), Gemma's norms store `1 + weight`, and one
 //! tensor holds all experts of a layer.
 
 pub mod tokenizer;
@@ -19,16 +19,16 @@ use std::rc::Rc;
 use crate::opened::OpenedModel;
 use crate::weights::Tensors;
 
-/// Model kind by its name in `general.architecture`.
+/// Supported value of `general.architecture` in GGUF metadata, with the Hugging Face architecture of the same model.
 struct Kind {
     name: &'static str,
-    /// Architecture without experts.
+    /// Hugging Face architecture of models without experts.
     architecture: &'static str,
-    /// Architecture with experts, if supported.
+    /// Hugging Face architecture of models with experts, if supported.
     mixture: Option<&'static str>,
-    /// True if the two elements of a rotated pair are adjacent.
+    /// True if the two elements that RoPE rotates as a pair are adjacent.
     interleaved: bool,
-    /// Number that the converter added to the weights of norms.
+    /// Number that the GGUF converter added to every weight of a norm: 1 for Gemma, else 0.
     norm_offset: f32,
 }
 
@@ -53,7 +53,8 @@ const KINDS: &[Kind] = &[
     Kind::plain("phi3", "Phi3ForCausalLM"),
 ];
 
-/// Tensor names of a Hugging Face checkpoint and of GGUF files. `*` is the number of the layer.
+/// Names of the same tensor in a Hugging Face checkpoint and in a GGUF file, without `.weight` or `.bias`. `*` stands for the
+/// index of the layer.
 const NAMES: &[(&str, &str)] = &[
     ("model.embed_tokens", "token_embd"),
     ("model.norm", "output_norm"),
@@ -76,7 +77,7 @@ const NAMES: &[(&str, &str)] = &[
     ("model.layers.*.block_sparse_moe.gate", "blk.*.ffn_gate_inp"),
 ];
 
-/// Names of an expert's matrices, and of the GGUF tensors that hold them for all experts of a layer.
+/// Hugging Face name of each matrix of an expert, and name of the GGUF tensor that holds this matrix of all experts of a layer.
 const EXPERTS: &[(&str, &str)] = &[
     ("gate_proj", "ffn_gate_exps"),
     ("up_proj", "ffn_up_exps"),
@@ -94,7 +95,7 @@ pub(crate) struct GgufWeights {
     norm_offset: f32,
 }
 
-/// Opens a GGUF file.
+/// Opens a GGUF file: reads its metadata as a configuration and tokenizer, and maps its weights.
 pub(crate) fn open(path: &Path) -> Result<OpenedModel> {
     let file = Gguf::open(path)?;
     let reader = Metadata { path, file: &file };
@@ -110,7 +111,7 @@ pub(crate) fn open(path: &Path) -> Result<OpenedModel> {
             attachments.push(("tokenizer_config.json".into(), files.config.to_string().into_bytes()));
         }
         Err(reason) => notes.push(format!(
-            "the bundle has no tokenizer, because the file's tokenizer is not supported: {reason}"
+            "the bundle has no tokenizer, because the tokenizer of the GGUF file is not supported: {reason}"
         )),
     }
     let weights = GgufWeights { path: path.to_path_buf(), norm_offset: kind.norm_offset, file };
@@ -132,7 +133,7 @@ impl Metadata<'_> {
         }
     }
 
-    /// Number of an entry. An entry may be a list with one number for each layer, if all of them are equal.
+    /// Returns the value of a numeric metadata entry. The entry may also be a list with one equal value for each layer.
     fn number(&self, key: &str) -> Result<Option<f64>> {
         let wrong = |reason: &str| Err(self.error(key, reason));
         let number = match self.file.metadata.get(key) {
@@ -141,7 +142,7 @@ impl Metadata<'_> {
                 let numbers: Option<Vec<f64>> = list.iter().map(Value::as_float).collect();
                 match numbers.as_deref() {
                     Some([first, rest @ ..]) if rest.iter().all(|n| n == first) => Ok(Some(*first)),
-                    _ => wrong("layers with different values are not supported"),
+                    _ => wrong("different values for different layers are not supported"),
                 }
             }
             Some(value) => match value.as_float() {
@@ -173,16 +174,17 @@ impl Metadata<'_> {
         let name = name.ok_or_else(|| self.error(key, "it is missing"))?;
         KINDS.iter().find(|kind| kind.name == name).ok_or_else(|| {
             let known: Vec<&str> = KINDS.iter().map(|k| k.name).collect();
-            self.error(key, format!("`{name}` is not supported; {} are", known.join(", ")))
+            self.error(key, format!("architecture `{name}` is not supported; use {}", known.join(", ")))
         })
     }
 
     fn config(&self) -> Result<(Json, &'static Kind)> {
         let kind = self.kind()?;
         if self.integer("split.count")?.is_some_and(|n| n > 1) {
-            return Err(
-                self.error("split.count", "split files are not supported; merge them with llama-gguf-split")
-            );
+            return Err(self.error(
+                "split.count",
+                "GGUF files that are split into several are not supported; merge them with llama-gguf-split",
+            ));
         }
         let key = |name: &str| format!("{}.{name}", kind.name);
         let experts = self.integer(&key("expert_count"))?.filter(|n| *n > 0);
@@ -203,7 +205,7 @@ impl Metadata<'_> {
         if self.integer(&key("attention.value_length"))?.is_some_and(|n| n != size) {
             return Err(self.error(
                 &key("attention.value_length"),
-                "value heads of another size than key heads are not supported",
+                "value heads and key heads of different sizes are not supported",
             ));
         }
         let max_positions = self.required(&key("context_length"))?;
@@ -248,7 +250,7 @@ impl Metadata<'_> {
         Ok((config, kind))
     }
 
-    /// Adds the fields that only Gemma has.
+    /// Adds the configuration fields that only Gemma models have.
     fn gemma_fields(
         &self,
         kind: &Kind,
@@ -273,7 +275,7 @@ impl Metadata<'_> {
         Ok(())
     }
 
-    /// Adds the scaling of the rotary embedding, which is in entries or in tensors of factors.
+    /// Adds the scaling of the rotary embedding to the configuration. It comes from metadata entries or from tensors of factors.
     fn rope_scaling(
         &self,
         key: &dyn Fn(&str) -> String,
@@ -310,8 +312,10 @@ impl Metadata<'_> {
                 "beta_slow": self.number(&key("rope.scaling.yarn_beta_slow"))?,
             }),
             (None, None, Some(other)) => {
-                return Err(self
-                    .error(&kind_key, format!("`{other}` is not supported; linear, yarn and longrope are")));
+                return Err(self.error(
+                    &kind_key,
+                    format!("RoPE scaling `{other}` is not supported; supported: linear, yarn and longrope"),
+                ));
             }
         };
         fields.insert("rope_scaling".into(), scaling);
@@ -320,7 +324,7 @@ impl Metadata<'_> {
 }
 
 impl GgufWeights {
-    /// Name of the GGUF tensor for a Hugging Face name, and the number of the expert within it.
+    /// Returns the GGUF tensor name for a Hugging Face name, and the index of the expert if the tensor holds all experts.
     fn locate(&self, name: &str) -> Option<(String, Option<usize>)> {
         let (stem, kind) = name.rsplit_once('.')?;
         let layer = stem.strip_prefix("model.layers.").and_then(|rest| rest.split('.').next());
@@ -354,22 +358,21 @@ impl GgufWeights {
 
 impl Tensors for GgufWeights {
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Constant> {
-        let missing = |name: &str| self.error(name, "the file has no such tensor".into());
+        let missing = |name: &str| self.error(name, "the GGUF file does not contain the tensor".into());
         let (gguf_name, expert) = self.locate(name).ok_or_else(|| missing(name))?;
         let tensor = self.file.get(&gguf_name).ok_or_else(|| missing(&gguf_name))?;
         let tensor = match expert {
             Some(expert) => slice(tensor, expert)
-                .ok_or_else(|| self.error(&gguf_name, format!("there is no expert {expert}")))?,
+                .ok_or_else(|| self.error(&gguf_name, format!("the tensor has no expert {expert}")))?,
             None => tensor.clone(),
         };
         if tensor.shape != shape {
-            let reason = format!("it has shape {:?}; the metadata needs {shape:?}", tensor.shape);
+            let reason = format!("the tensor has shape {:?}, but the metadata needs {shape:?}", tensor.shape);
             return Err(self.error(&gguf_name, reason));
         }
         if !tensor.dtype.is_float() {
-            return Err(
-                self.error(&gguf_name, format!("it holds {}; floats are needed", tensor.dtype.name()))
-            );
+            let reason = format!("the tensor holds {}, but must hold floats", tensor.dtype.name());
+            return Err(self.error(&gguf_name, reason));
         }
         if self.norm_offset != 0.0 && gguf_name.ends_with("norm.weight") {
             let array = tensor.to_array().map_err(|e| self.error(&gguf_name, e.0))?;
@@ -384,7 +387,7 @@ impl Tensors for GgufWeights {
     }
 }
 
-/// One matrix of a tensor with three axes, in the same bytes.
+/// Returns the matrix `[rows, columns]` at `index` of a tensor `[count, rows, columns]`, without copying bytes.
 fn slice(tensor: &Constant, index: usize) -> Option<Constant> {
     let [count, rows, columns] = tensor.shape[..] else { return None };
     let bytes = tensor.bytes.len().checked_div(count)?;

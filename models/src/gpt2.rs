@@ -34,7 +34,7 @@ struct Config {
     add_cross_attention: bool,
 }
 
-/// Builds the graph.
+/// Builds the graphs of a GPT-2 folder.
 pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let config: Config = folder.config(&json!({
         "n_positions": 1024, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
@@ -42,11 +42,11 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     }))?;
     let (hidden, heads) = (config.n_embd, config.n_head);
     if heads == 0 || hidden % heads != 0 || hidden > 1 << 20 {
-        let reason = format!("`n_embd` {hidden} is not a multiple of {heads} heads, or it is too large");
+        let reason = format!("`n_embd` {hidden} is not a multiple of {heads} heads, or is larger than 2^20");
         return Err(folder.error("config.json", reason));
     }
     if config.n_layer > 1000 || config.add_cross_attention {
-        let reason = "more than 1000 layers and cross-attention are not supported";
+        let reason = "models with more than 1000 layers or with cross-attention are not supported";
         return Err(folder.error("config.json", reason));
     }
     let act = activation(folder, &config.activation_function)?;
@@ -126,7 +126,7 @@ impl LanguageModel for Gpt2 {
     }
 }
 
-/// `x * weight [inputs, outputs] + bias`.
+/// Adds a linear layer with a weight that is not transposed, `x * weight [inputs, outputs] + bias`.
 fn affine(
     g: &mut Builder<'_>,
     weights: &dyn Tensors,

@@ -1,6 +1,7 @@
-//! Model architectures, one file each. They turn a configuration and a checkpoint into a graph.
+//! Model architectures, one file each. An architecture turns a configuration and a checkpoint into a graph.
 //!
-//! `config.json + *.safetensors -> load -> driftc::compile::Model`. Architectures of [`builtin`] need no files.
+//! [`load`] turns a folder with `config.json` and `*.safetensors`, or a GGUF file, into a `driftc::compile::Model`. The
+//! architectures of [`builtin`] need no files.
 
 mod bert;
 pub mod blocks;
@@ -36,12 +37,12 @@ use folder::Folder;
 use opened::OpenedModel;
 use serde_json::Value;
 
-/// Architecture of a Hugging Face checkpoint.
+/// Supported architecture of Hugging Face checkpoints.
 #[derive(Debug)]
 pub struct Architecture {
-    /// Name in `architectures` of `config.json`.
+    /// Name of the architecture in the field `architectures` of `config.json`.
     pub name: &'static str,
-    /// Builds the graph of a folder.
+    /// Function that builds the graph of a model folder.
     pub build: fn(&mut Folder) -> Result<()>,
 }
 
@@ -62,7 +63,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "Qwen3MoeForCausalLM", build: qwen3_moe::build },
 ];
 
-/// Reads a Hugging Face folder or a GGUF file and builds its graph. Also returns notes about assumptions.
+/// Reads a Hugging Face folder or a GGUF file and builds its graph. Also returns notes for the user about
+/// assumptions, such as a default context length.
 ///
 /// # Errors
 /// If a file is missing or malformed, the architecture is not supported, or the checkpoint does not match it.
@@ -74,8 +76,8 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
     let is_fixed = |name: &str| dims.get(name).is_some_and(|(low, high)| low == high);
     if let Some(unknown) = dims.keys().find(|d| !folder.graph.bounds.contains_key(*d) && !is_fixed(d)) {
         return Err(Error::request(
-            format!("the model has no size named `{unknown}`"),
-            "remove that --dim; this model has the sizes `batch` and `seq`, and a language model also `context`, `chunk` and `long`",
+            format!("the model has no symbolic size named `{unknown}`"),
+            "remove the --dim of this name; this model has the sizes `batch` and `seq`, and a language model also `context`, `chunk` and `long`",
         ));
     }
     let name = path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
@@ -83,7 +85,7 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
     Ok((Model { graph, entry_points, name, hash, attachments }, notes))
 }
 
-/// Architecture that a configuration names.
+/// Returns the supported architecture that a configuration names.
 fn find_architecture(path: &Path, config: &Value) -> Result<&'static Architecture> {
     let names: Vec<&str> = config
         .get("architectures")
@@ -94,14 +96,14 @@ fn find_architecture(path: &Path, config: &Value) -> Result<&'static Architectur
         let supported: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name).collect();
         let reason = match (names.as_slice(), config.get("architectures")) {
             ([], None) => "it names no architecture".to_string(),
-            ([], Some(other)) => format!("{other} is not a list of architecture names"),
+            ([], Some(other)) => format!("`architectures` is {other}, which is not a list of names"),
             (names, _) => format!("`{}` is not supported", names.join("`, `")),
         };
         Error::Model {
             path: if path.is_file() { path.to_path_buf() } else { path.join("config.json") },
             place: "architectures".into(),
             reason,
-            help: format!("supported: {}; export other models to ONNX", supported.join(", ")),
+            help: format!("supported architectures: {}; export other models to ONNX", supported.join(", ")),
         }
     })
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::decoder::{self, config::Config};
 use crate::folder::Folder;
 
-/// Builds the graph.
+/// Builds the graphs of the model in a folder.
 pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let defaults = json!({
         "rms_norm_eps": 1e-6, "num_key_value_heads": 8, "sliding_window": 4096,

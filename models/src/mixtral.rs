@@ -15,7 +15,7 @@ struct Mixture {
     num_experts_per_tok: usize,
 }
 
-/// Builds the graph.
+/// Builds the graphs of the model in a folder.
 pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let defaults = json!({
         "rms_norm_eps": 1e-5, "max_position_embeddings": 131_072, "num_key_value_heads": 8,

@@ -1,7 +1,8 @@
-//! MobileNet v1 and v2 (1.0, 224 x 224) and DeepLabV3 on a MobileNetV2, as deployed: batch norms folded, and
-//! TensorFlow's padding.
+//! MobileNet v1 and v2 (1.0, 224 x 224) and DeepLabV3 on a MobileNetV2, as they are deployed:
+//! batch norms are folded into the convolutions, which have TensorFlow's `SAME` padding.
 //!
-//! Inputs `image [1, 3, N, N]`; outputs `probabilities [1, 1001]`, or `scores [1, 21, 257, 257]`.
+//! The input is `image [1, 3, N, N]`. The output of a MobileNet is `probabilities [1, 1001]`; the output of DeepLabV3 is
+//! `scores [1, 21, 257, 257]`.
 
 use driftc::error::Result;
 use driftc::ir::builder::Builder;
@@ -14,7 +15,7 @@ use driftc::ir::ops::resize::Filter;
 use crate::blocks::{ConvWindow, conv, resize, size};
 use crate::weights::Tensors;
 
-/// Channels and stride of the 13 separable convolutions of MobileNet v1.
+/// Output channels and stride of the 13 separable convolutions of MobileNet v1.
 const SEPARABLE: [(usize, usize); 13] = [
     (64, 1),
     (128, 2),
@@ -30,7 +31,7 @@ const SEPARABLE: [(usize, usize); 13] = [
     (1024, 2),
     (1024, 1),
 ];
-/// Expansion, channels, blocks and stride of the stages of MobileNetV2.
+/// Expansion factor, output channels, number of blocks and stride of each stage of MobileNetV2.
 const STAGES: [(usize, usize, usize, usize); 7] = [
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -40,21 +41,21 @@ const STAGES: [(usize, usize, usize, usize); 7] = [
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 ];
-/// ImageNet's classes and one for the background.
+/// Number of classes of the MobileNet classifiers: the 1000 classes of ImageNet and one for the background.
 const CLASSES: usize = 1001;
-/// Image size of DeepLabV3.
+/// Height and width of DeepLabV3's input image.
 const SCENE: usize = 257;
 /// Classes of DeepLabV3.
 const SCENE_CLASSES: usize = 21;
-/// Stride of DeepLabV3's features.
+/// Ratio of the image size to the size of DeepLabV3's features.
 const SCENE_STRIDE: usize = 8;
-/// Channels of DeepLabV3's head.
+/// Number of channels in DeepLabV3's head.
 const HEAD: usize = 256;
 
 /// Builds MobileNet v1.
 ///
 /// # Errors
-/// If the weights do not match.
+/// If a weight is missing or has another shape.
 pub fn v1(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     let x = image(g, w, 224)?;
     let mut x = filter(g, w, "Conv2d_0", x, 32, [3, 2, 1])?;
@@ -69,7 +70,7 @@ pub fn v1(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
 /// Builds MobileNetV2.
 ///
 /// # Errors
-/// If the weights do not match.
+/// If a weight is missing or has another shape.
 pub fn v2(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     let x = image(g, w, 224)?;
     let x = features(g, w, x, 1.0, 32)?;
@@ -81,7 +82,7 @@ pub fn v2(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
 /// from dilated convolutions, and a head with image pooling and one convolution.
 ///
 /// # Errors
-/// If the weights do not match.
+/// If a weight is missing or has another shape.
 pub fn deeplab(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     let x = image(g, w, SCENE)?;
     let x = features(g, w, x, 0.5, SCENE_STRIDE)?;
@@ -102,12 +103,13 @@ pub fn deeplab(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     Ok(())
 }
 
-/// Adds the input image.
+/// Adds the input `image` with three channels and the given height and width.
 fn image(g: &mut Builder<'_>, w: &dyn Tensors, side: usize) -> Result<NodeId> {
     g.input("image", w.element(), vec![Dim::known(1), Dim::known(3), side.into(), side.into()])
 }
 
-/// Stages of MobileNetV2 with channels times `width`. Strides beyond `max_stride` become dilations.
+/// Adds the stages of MobileNetV2, with numbers of channels multiplied by `width`. A stride that would raise the total stride
+/// above `max_stride` becomes a dilation.
 fn features(
     g: &mut Builder<'_>,
     w: &dyn Tensors,
@@ -137,7 +139,8 @@ fn features(
     Ok(x)
 }
 
-/// Expansion, depthwise convolution and projection, with a residual add if the shape stays the same.
+/// Adds a block of MobileNetV2: expansion, depthwise convolution and projection, with a residual add if the shape does not
+/// change.
 fn bottleneck(
     g: &mut Builder<'_>,
     w: &dyn Tensors,
@@ -156,7 +159,7 @@ fn bottleneck(
     if stride == 1 && inputs == outputs { g.binary(BinaryFn::Add, y, x) } else { Ok(y) }
 }
 
-/// Convolution with the given kernel, stride and dilation, clipped to 0..6 (ReLU6).
+/// Adds a convolution with the given kernel size, stride and dilation, clipped to 0..6 (ReLU6).
 fn filter(
     g: &mut Builder<'_>,
     w: &dyn Tensors,
@@ -170,7 +173,7 @@ fn filter(
     g.unary(UnaryFn::Clip { low: 0.0, high: 6.0 }, y)
 }
 
-/// 3 x 3 depthwise convolution, clipped to 0..6 (ReLU6).
+/// Adds a 3 x 3 depthwise convolution, clipped to 0..6 (ReLU6).
 fn depthwise(
     g: &mut Builder<'_>,
     w: &dyn Tensors,
@@ -185,7 +188,7 @@ fn depthwise(
     g.unary(UnaryFn::Clip { low: 0.0, high: 6.0 }, y)
 }
 
-/// Classifier: mean over the image, 1 x 1 convolution and softmax.
+/// Adds the classifier: mean over the image, 1 x 1 convolution and softmax.
 fn classify(g: &mut Builder<'_>, w: &dyn Tensors, x: NodeId) -> Result<()> {
     g.name = "Predictions".into();
     let y = g.reduce(ReduceKind::Mean, x, vec![2, 3], true)?;

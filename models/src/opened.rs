@@ -1,4 +1,4 @@
-//! A folder or file that was read, before its graph is built.
+//! A model folder or GGUF file that was opened, before its graph is built.
 
 use std::rc::Rc;
 
@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use crate::weights::Tensors;
 
-/// Weights, configuration and attachments of a model.
+/// Weights, configuration and attached files of an opened model.
 pub(crate) struct OpenedModel {
     pub(crate) weights: Rc<dyn Tensors>,
     pub(crate) config: Value,
-    /// Hash of the weights.
+    /// Hash of the weight files.
     pub(crate) hash: [u8; 32],
-    /// Files that the bundle carries.
+    /// Names and contents of files that the compiler attaches to the bundle.
     pub(crate) attachments: Vec<(String, Vec<u8>)>,
-    /// Notes for the user.
+    /// Notes for the user, for example about a tokenizer that is not supported.
     pub(crate) notes: Vec<String>,
 }

@@ -1,4 +1,5 @@
-//! `Phi3ForCausalLM`: Phi 3, 3.5 and 4-mini. One weight holds queries, keys and values, another one gate and up.
+//! `Phi3ForCausalLM`: Phi 3, 3.5 and 4-mini. One weight matrix projects to queries, keys and values, another one holds gate
+//! and up.
 
 use driftc::error::Result;
 use serde_json::json;
@@ -7,7 +8,7 @@ use crate::decoder::context::FeedForward;
 use crate::decoder::{self, config::Config};
 use crate::folder::Folder;
 
-/// Builds the graph.
+/// Builds the graphs of the model in a folder.
 pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let defaults = json!({
         "rms_norm_eps": 1e-5, "max_position_embeddings": 4096,

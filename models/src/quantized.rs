@@ -1,9 +1,12 @@
 //! Checkpoints with quantized weights: GPTQ, AWQ and compressed-tensors.
 //!
-//! The tensors that a method stores instead of `name.weight` become an encoding of that weight, and their bytes stay in
-//! the file. A layer is quantized if it has such tensors, so no list of unquantized layers is needed.
+//! A quantization method stores several tensors instead of `name.weight`. They become an encoding of that weight, and their
+//! bytes stay in the file. A layer is quantized if the checkpoint has such tensors for it, so no list of unquantized layers is
+//! needed.
 //!
-//! | method | quantized values of `[N, K]` | scales | zero points |
+//! Tensors of a weight `[N, K]` (outputs, inputs) with 4-bit values, 8 of them in a 32-bit word, and groups of g inputs:
+//!
+//! | method | quantized values | scales | zero points |
 //! |---|---|---|---|
 //! | gptq | `qweight [K/8, N]`, packed along K | `scales [K/g, N]` | `qzeros [K/g, N/8]`, packed along N, minus 1 in version 1 |
 //! | awq | `qweight [K, N/8]`, interleaved along N | `scales [K/g, N]` | `qzeros [K/g, N/8]`, interleaved |
@@ -25,32 +28,32 @@ use crate::weights::Tensors;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Method {
     Gptq {
-        /// Number to add to stored zero points.
+        /// Number to add to stored zero points: 1 in version 1 of GPTQ, 0 in version 2.
         zero_offset: u8,
     },
     Awq,
     Compressed {
-        /// True if there are no zero points.
+        /// True if the checkpoint stores no zero points; the middle of the value range is then the zero point.
         symmetric: bool,
     },
 }
 
-/// Checkpoint with quantized weights.
+/// Hugging Face checkpoint with quantized weights.
 #[derive(Debug)]
 pub(crate) struct QuantizedWeights {
     folder: PathBuf,
     weights: Weights,
     method: Method,
     bits: usize,
-    /// Columns that share a scale. `None` if all columns of a row share one.
+    /// Number of inputs (columns of a weight) that share a scale. `None` if all inputs of an output share one scale.
     group: Option<usize>,
 }
 
 impl QuantizedWeights {
-    /// Reads the quantization settings of a checkpoint.
+    /// Reads the settings in `quantization_config`.
     ///
     /// # Errors
-    /// If the method or its variant is not supported.
+    /// If the quantization method, or a setting of it, is not supported.
     pub(crate) fn open(folder: PathBuf, weights: Weights, config: &Value) -> Result<Self> {
         let read = Self::method(config).map_err(|reason| Error::Model {
             path: folder.join("config.json"),
@@ -63,7 +66,7 @@ impl QuantizedWeights {
     }
 
     fn method(config: &Value) -> Result<(Method, usize, Option<usize>), String> {
-        let fields = config.as_object().ok_or("it is not a JSON object")?;
+        let fields = config.as_object().ok_or("the quantization settings are not a JSON object")?;
         let text = |name: &str| fields.get(name).and_then(Value::as_str);
         let method = match fields.get("quant_method") {
             None | Some(Value::Null) => "gptq",
@@ -83,7 +86,9 @@ impl QuantizedWeights {
                     return Err("GPTQ format `marlin` is not supported".into());
                 }
                 if fields.get("dynamic").and_then(Value::as_object).is_some_and(|d| !d.is_empty()) {
-                    return Err("per-module settings (`dynamic`) are not supported".into());
+                    return Err(
+                        "GPTQ settings that differ between modules (`dynamic`) are not supported".into()
+                    );
                 }
                 Ok((Method::Gptq { zero_offset }, bits(fields, &["bits", "w_bit"])?, group(fields)?))
             }
@@ -103,11 +108,13 @@ impl QuantizedWeights {
             "compressed-tensors" => {
                 let format = text("format").unwrap_or("?");
                 if format != "pack-quantized" {
-                    return Err(format!("format `{format}` is not supported; use pack-quantized"));
+                    return Err(format!(
+                        "compressed-tensors format `{format}` is not supported; use pack-quantized"
+                    ));
                 }
                 compressed(fields)
             }
-            other => Err(format!("method `{other}` is not supported")),
+            other => Err(format!("quantization method `{other}` is not supported")),
         }
     }
 
@@ -120,13 +127,15 @@ impl QuantizedWeights {
         }
     }
 
-    /// Tensor with the given shape, of i32 or of a float type.
+    /// Returns the tensor `name`. Fails unless it has the given shape, and the type i32 (if `integers` is set) or a float type.
     fn checked_tensor(&self, name: &str, integers: bool, shape: [usize; 2]) -> Result<Constant> {
         let tensor = self.weights.get(name)?;
         if tensor.shape != shape {
-            let group = self.group.map_or_else(|| "one group".to_string(), |n| format!("groups of {n}"));
+            let group = self
+                .group
+                .map_or_else(|| "one group of all inputs".to_string(), |n| format!("groups of {n} inputs"));
             let reason = format!(
-                "it has shape {:?}; {}-bit values in {group} of inputs need {shape:?}",
+                "the tensor has shape {:?}, but {}-bit values in {group} need {shape:?}",
                 tensor.shape, self.bits
             );
             return Err(self.error(name, reason));
@@ -134,18 +143,20 @@ impl QuantizedWeights {
         let fits = if integers { tensor.dtype == DType::I32 } else { tensor.dtype.is_float() };
         match fits {
             true => Ok(tensor.clone()),
-            false => Err(self.error(name, format!("it holds {}", tensor.dtype.name()))),
+            false => {
+                Err(self.error(name, format!("the tensor has the unexpected type {}", tensor.dtype.name())))
+            }
         }
     }
 
-    /// Weight `[n, k]` of a quantized layer.
+    /// Returns the weight `[n, k]` of a quantized layer as a constant with an encoding.
     fn encoded(&self, layer: &str, n: usize, k: usize) -> Result<Constant> {
         let at = |part: &str| format!("{layer}.{part}");
         let bits = self.bits;
         let per_word = 32 / bits;
         let size = self.group.unwrap_or(k);
         if size == 0 || !k.is_multiple_of(size) && self.method == Method::Awq {
-            return Err(self.error(layer, format!("groups of {size} do not divide {k} inputs")));
+            return Err(self.error(layer, format!("groups of {size} do not divide {k} inputs of a weight")));
         }
         let groups = k.div_ceil(size);
         let values = |rows, columns, order| PackedValues { bits, rows, columns, order, signed: false };
@@ -202,7 +213,8 @@ impl QuantizedWeights {
             .map_err(|e| self.error(layer, e.0))
     }
 
-    /// Group of each column. Returns `None` if column `i` is in group `i / size`.
+    /// Reads the index tensor with the group of each input. Returns `None` if the tensor is missing, or if every input `i` is
+    /// in group `i / size`.
     fn group_index(&self, name: &str, k: usize, size: usize, groups: usize) -> Result<Option<Vec<u32>>> {
         if !self.weights.has(name) {
             return Ok(None);
@@ -213,7 +225,10 @@ impl QuantizedWeights {
             numbers.iter().map(|g| u32::try_from(*g).ok().filter(|g| (*g as usize) < groups)).collect();
         let index = index.filter(|index| index.len() == k);
         let index = index.ok_or_else(|| {
-            self.error(name, format!("it must have a group number below {groups} for each of {k} inputs"))
+            self.error(
+                name,
+                format!("the tensor must hold the index of a group, below {groups}, for each of {k} inputs"),
+            )
         })?;
         let in_order = index.iter().enumerate().all(|(i, g)| *g as usize == i / size);
         Ok((!in_order).then_some(index))
@@ -241,17 +256,19 @@ impl Tensors for QuantizedWeights {
 
 fn bits(fields: &Map<String, Value>, names: &[&str]) -> Result<usize, String> {
     let found = names.iter().find_map(|name| fields.get_key_value(*name));
-    let Some((name, value)) = found else { return Err("the number of bits is missing".into()) };
+    let Some((name, value)) = found else {
+        return Err("the number of bits of the quantized weights is missing".into());
+    };
     match value.as_u64() {
         Some(2) => Ok(2),
         Some(4) => Ok(4),
         Some(8) => Ok(8),
         Some(bits) => Err(format!("{bits}-bit weights are not supported; use 2, 4 or 8 bits")),
-        None => Err(format!("`{name}` is {value}; use 2, 4 or 8")),
+        None => Err(format!("`{name}` is {value}; the number of bits must be 2, 4 or 8")),
     }
 }
 
-/// Group size. `None` if a row is one group.
+/// Reads the group size (inputs that share a scale). Returns `None` if all inputs of an output are one group.
 fn group(fields: &Map<String, Value>) -> Result<Option<usize>, String> {
     let value = fields.get("group_size").or_else(|| fields.get("q_group_size"));
     match value.and_then(Value::as_i64) {
@@ -264,7 +281,8 @@ fn group(fields: &Map<String, Value>) -> Result<Option<usize>, String> {
     }
 }
 
-/// Quantization scheme of a compressed-tensors configuration. All groups of layers must have the same one.
+/// Reads the quantization scheme of a compressed-tensors configuration. All its `config_groups` (groups of layers) must have
+/// equal schemes.
 fn compressed(fields: &Map<String, Value>) -> Result<(Method, usize, Option<usize>), String> {
     let present = |fields: &Map<String, Value>, name: &str| fields.get(name).is_some_and(|v| !v.is_null());
     if present(fields, "kv_cache_scheme") {
@@ -274,27 +292,31 @@ fn compressed(fields: &Map<String, Value>) -> Result<(Method, usize, Option<usiz
         fields.get("config_groups").and_then(Value::as_object).ok_or("`config_groups` is missing")?;
     let mut found = None;
     for (name, group) in groups {
-        let group = group.as_object().ok_or_else(|| format!("`{name}` is not a JSON object"))?;
+        let group =
+            group.as_object().ok_or_else(|| format!("the group of layers `{name}` is not a JSON object"))?;
         if present(group, "input_activations") || present(group, "output_activations") {
-            return Err(format!("quantized activations (`{name}`) are not supported"));
+            return Err(format!("quantized activations (group of layers `{name}`) are not supported"));
         }
         let weights = group.get("weights").and_then(Value::as_object);
-        let weights = weights.ok_or_else(|| format!("`{name}` has no field `weights`"))?;
+        let weights =
+            weights.ok_or_else(|| format!("the group of layers `{name}` has no field `weights`"))?;
         if weights.get("type").and_then(Value::as_str).is_some_and(|kind| kind != "int") {
-            return Err(format!("`{name}` has weights that are not integers"));
+            return Err(format!("the group of layers `{name}` has weights that are not integers"));
         }
         let strategy = weights.get("strategy").and_then(Value::as_str).unwrap_or("group");
         let size = match strategy {
             "group" => self::group(weights)?,
             "channel" => None,
             other => {
-                return Err(format!("strategy `{other}` of `{name}` is not supported; use group or channel"));
+                return Err(format!(
+                    "strategy `{other}` of the group of layers `{name}` is not supported; use group or channel"
+                ));
             }
         };
         let symmetric = weights.get("symmetric").and_then(Value::as_bool).unwrap_or(true);
         let scheme = (Method::Compressed { symmetric }, bits(weights, &["num_bits"])?, size);
         if found.replace(scheme).is_some_and(|before| before != scheme) {
-            return Err("groups of layers with different schemes are not supported".into());
+            return Err("groups of layers with different quantization schemes are not supported".into());
         }
     }
     found.ok_or_else(|| "`config_groups` is empty".into())

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::decoder::{self, config::Config};
 use crate::folder::Folder;
 
-/// Builds the graph.
+/// Builds the graphs of the model in a folder.
 pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let defaults = json!({
         "rms_norm_eps": 1e-6, "max_position_embeddings": 32768,
@@ -23,7 +23,7 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
 }
 
 impl Config {
-    /// Removes `sliding_window` unless `use_sliding_window` is set. Qwen's configurations name a window in both cases.
+    /// Removes `sliding_window` unless `use_sliding_window` is set. Qwen's configurations state a window in both cases.
     pub(crate) fn without_window_unless_used(mut self) -> Self {
         self.sliding_window = self.sliding_window.filter(|_| self.use_sliding_window == Some(true));
         self

@@ -1,4 +1,4 @@
-//! `Qwen3ForCausalLM`: RMSNorm on each query and key head before RoPE.
+//! `Qwen3ForCausalLM`: Llama's structure with RMSNorm on each query and key head before RoPE.
 
 use driftc::error::Result;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::decoder::{self, config::Config};
 use crate::folder::Folder;
 
-/// Builds the graph.
+/// Builds the graphs of the model in a folder.
 pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let defaults = json!({
         "rms_norm_eps": 1e-6, "max_position_embeddings": 32768, "head_dim": 128,

@@ -20,7 +20,7 @@ struct Mixture {
     mlp_only_layers: Option<Vec<usize>>,
 }
 
-/// Builds the graph.
+/// Builds the graphs of the model in a folder.
 pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let defaults = json!({
         "rms_norm_eps": 1e-6, "max_position_embeddings": 32768, "sliding_window": 4096,

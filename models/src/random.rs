@@ -1,9 +1,9 @@
-//! Checkpoint of random weights, written to disk while it is generated, so that a model of any size takes little
+//! Checkpoints of random weights. A checkpoint is written to disk while it is generated, so that a model of any size takes little
 //! memory.
 //!
-//! Convolution filters get a variance of 2 / inputs for the following ReLU, and matmul weights 1 / inputs. Scales of
-//! norms are near 1 and biases are small. Activations then keep their magnitude through a network, within the range of
-//! f16. The same name and shape always give the same numbers.
+//! Convolution filters get a variance of 2 / n, because a ReLU follows, and matmul weights a variance of 1 / n, where n is the
+//! number of inputs of one output. Scales of norms are near 1 and biases are small. Activations then keep their
+//! magnitude through a network, within the range of f16. The same name and shape always give the same numbers.
 
 pub mod bert;
 
@@ -18,13 +18,13 @@ use half::f16;
 use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSliceMut};
 use serde::Serialize;
 
-/// Elements generated before a write.
+/// Number of elements that are generated in memory before they are written to the file.
 const WRITE_ELEMENTS: usize = 1 << 22;
-/// Elements that one thread generates at a time.
+/// Number of elements that one parallel task generates.
 const TASK_ELEMENTS: usize = 1 << 14;
-/// Standard deviation of biases.
+/// Standard deviation of random biases.
 const BIAS_DEVIATION: f32 = 0.02;
-/// Standard deviation of embedding tables.
+/// Standard deviation of random embedding tables.
 const EMBEDDING_DEVIATION: f32 = 0.5;
 
 #[derive(Serialize)]
@@ -34,7 +34,7 @@ struct Entry<'a> {
     data_offsets: [usize; 2],
 }
 
-/// Writes the tensors as f16 or f32 to `model.safetensors` in a folder.
+/// Writes random tensors with these names and shapes to `model.safetensors` in a folder, as f16 or f32.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -42,8 +42,8 @@ pub fn write(folder: &Path, tensors: &[(String, Vec<usize>)], element: DType) ->
     write_file(&folder.join("model.safetensors"), tensors, element)
 }
 
-/// Writes the tensors to files of at most `max_bytes` each, and the index of all files. A larger tensor gets its own
-/// file.
+/// Writes random tensors with these names and shapes to safetensors files of at most `max_bytes` each, and the index of all
+/// files. A larger tensor gets its own file.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -110,7 +110,7 @@ fn write_file(path: &Path, tensors: &[(String, Vec<usize>)], element: DType) -> 
     out.into_inner().map_err(|e| fail(e.into_error()))?.sync_data().map_err(fail)
 }
 
-/// Seed and distribution of one tensor's elements.
+/// Seed and distribution of the random elements of one tensor.
 struct Distribution {
     seed: u64,
     mean: f32,
@@ -136,7 +136,7 @@ impl Distribution {
         Self { seed, mean, deviation }
     }
 
-    /// Writes the elements from index `first` on into `bytes`.
+    /// Fills `bytes` with the tensor's random elements from index `first` on, as floats of `width` bytes.
     fn fill(&self, first: u64, width: usize, bytes: &mut [u8]) {
         // The sum of two uniform numbers in [-1, 1) has a variance of 2/3.
         let factor = self.deviation * 1.5f32.sqrt() / (1u32 << 23) as f32;

@@ -1,6 +1,6 @@
 //! The three networks of Stable Diffusion 1.4 at their published size: text encoder, UNet and VAE decoder.
 //!
-//! Weight names match the published folders `text_encoder`, `unet` and `vae`.
+//! Weights have the names of the published Hugging Face folders `text_encoder`, `unet` and `vae`.
 
 pub mod text_encoder;
 pub mod unet;
@@ -16,9 +16,9 @@ use driftc::ir::ops::resize::{Filter, NearestRound};
 use crate::blocks::{ConvWindow, conv, group_norm, linear, resize, silu, size};
 use crate::weights::Tensors;
 
-/// Groups of every GroupNorm.
+/// Number of groups in every GroupNorm of Stable Diffusion.
 const GROUPS: usize = 32;
-/// Tokens of the text that conditions the UNet.
+/// Number of tokens of the text that conditions the UNet.
 const TOKENS: usize = 77;
 /// Hidden size of the text encoder.
 const TEXT_HIDDEN: usize = 768;
@@ -27,7 +27,7 @@ const LATENT: usize = 64;
 /// Channels of the latent image.
 const LATENT_CHANNELS: usize = 4;
 
-/// Two normalized convolutions with a shortcut. The time embedding, if any, is added between them.
+/// Adds a residual block of two normalized convolutions. The time embedding, if given, is added between the convolutions.
 fn resnet(
     g: &mut Builder<'_>,
     w: &dyn Tensors,
@@ -59,7 +59,7 @@ fn resnet(
     g.binary(BinaryFn::Add, x, y)
 }
 
-/// Image of twice the height and width: nearest-neighbor resize and a convolution.
+/// Doubles the height and width of an image by a nearest-neighbor resize and a convolution.
 fn upsample(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId) -> Result<NodeId> {
     g.name = name.to_string();
     let (channels, height, width) = (size(g, x, 1)?, size(g, x, 2)?, size(g, x, 3)?);

@@ -1,4 +1,4 @@
-//! Sources of an architecture's weights: a checkpoint, or shapes without content.
+//! Sources of a model architecture's weights: a checkpoint, or weights that have a shape but no content.
 
 use std::cell::RefCell;
 
@@ -9,18 +9,18 @@ use driftc::ir::op::Constant;
 use driftc::ir::tensor::DType;
 use memmap2::MmapMut;
 
-/// Source of weights by name.
+/// Source from which an architecture gets weight tensors by name.
 pub trait Tensors {
-    /// Tensor with this name and shape.
+    /// Returns the weight with this name and shape.
     ///
     /// # Errors
-    /// If no tensor has this name and shape.
+    /// If no weight has this name, or the weight has another shape.
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Constant>;
 
-    /// Returns true if a tensor has this name.
+    /// Returns true if there is a weight with this name.
     fn has(&self, name: &str) -> bool;
 
-    /// Type in which the architecture computes, independent of the stored type.
+    /// Element type to which the architecture casts its weights, whatever type is stored.
     fn element(&self) -> DType {
         DType::F32
     }
@@ -36,12 +36,12 @@ impl Tensors for Weights {
     }
 }
 
-/// Checkpoint whose architecture computes in the stored type.
+/// Checkpoint whose weights are not cast: the architecture computes in the stored type.
 #[derive(Debug)]
 pub struct StoredWeights {
     /// The checkpoint.
     pub weights: Weights,
-    /// Type of its tensors.
+    /// Element type of the checkpoint's tensors.
     pub element: DType,
 }
 
@@ -59,10 +59,11 @@ impl Tensors for StoredWeights {
     }
 }
 
-/// Weights that have a shape and no content, with a record of the requested tensors.
+/// Weights that have a shape but no content, with a record of the weights that an architecture requested.
 ///
-/// They are anonymous pages that the system allocates only on access, so gigabytes of them cost nothing if the compiler
-/// looks only at their sizes. A serial number in the first bytes keeps equal weights from being merged.
+/// Their bytes are anonymous pages, which the system allocates only on access. So gigabytes of weights cost nothing if the
+/// compiler looks only at their sizes. A serial number in the first bytes of each weight keeps the compiler from merging equal
+/// weights.
 #[derive(Debug)]
 pub struct ShapeOnlyWeights {
     element: DType,
@@ -70,17 +71,17 @@ pub struct ShapeOnlyWeights {
 }
 
 impl ShapeOnlyWeights {
-    /// Creates weights of a type.
+    /// Creates a source of weights with this element type.
     pub fn new(element: DType) -> Self {
         Self { element, requested: RefCell::default() }
     }
 
-    /// Name and shape of every requested tensor, in order.
+    /// Returns the name and shape of every requested weight, in the order of requests.
     pub fn requested(&self) -> Vec<(String, Vec<usize>)> {
         self.requested.borrow().clone()
     }
 
-    /// Number of elements of all requested tensors.
+    /// Returns the total number of elements of all requested weights: the model's number of parameters.
     pub fn parameters(&self) -> usize {
         self.requested.borrow().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
     }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the C library, its header and its pkg-config file. Fails if libdrift.so exceeds its size budget.
-# install.sh BUDGET BUILT PREFIX: BUDGET in bytes, 0 for none; BUILT is the folder with cargo's libraries.
+# Usage: install.sh BUDGET BUILT PREFIX. BUDGET is the maximum size of libdrift.so in bytes, 0 for no limit; BUILT is the
+# folder with the libraries that cargo built; PREFIX is the folder to install below.
 set -euo pipefail
 
 budget=$1 built=$2 prefix=$(realpath -m "$3")

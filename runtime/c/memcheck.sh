@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the C, C++ and Python interfaces under valgrind, which finds invalid reads and writes: the examples, SECONDS (60)
-# of random calls, and a Python script that uses every way to pass arrays. memcheck.sh TARGET_DIR [SECONDS]
-# Needs DRIFT_PYTHON with numpy and onnx, and the program and the library in TARGET_DIR/debug.
+# of random calls, and a Python script that uses every way to pass arrays. Usage: memcheck.sh TARGET_DIR [SECONDS]
+# Needs a Python with numpy and onnx, named by DRIFT_PYTHON, and the program driftc and the C library in TARGET_DIR/debug.
 set -euo pipefail
 
 target=$(realpath "$1")/debug

@@ -1,4 +1,5 @@
-//! The smallest program that runs a bundle. `embed MODEL.drift` runs `main` on zeros of the smallest shapes.
+//! The smallest program that runs a bundle. `embed MODEL.drift` runs the function `main`. Its inputs are zeros in the
+//! smallest shapes that the function supports.
 use drift_runtime::{Array, Error, Options, Session};
 
 fn run(path: &std::ffi::OsStr) -> Result<(), Error> {
@@ -12,7 +13,7 @@ fn run(path: &std::ffi::OsStr) -> Result<(), Error> {
     for (port, array) in session.outputs("main")?.iter().zip(outputs) {
         // Thousandths as integers, since formatting floats would be a large part of this program.
         let first: Vec<i64> = array.to_f64().iter().take(5).map(|value| (value * 1e3) as i64).collect();
-        println!("{}: shape {:?}, first values in thousandths {first:?}", port.name, array.shape);
+        println!("output {}: shape {:?}, first values times 1000 {first:?}", port.name, array.shape);
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The smallest program that runs a language model. `generate MODEL.drift 1 15043 29892` prints 32 tokens that
-//! follow.
+//! The smallest program that runs a language model. `generate MODEL.drift 1 15043 29892` prints the 32 token ids that
+//! the model generates after the ids 1, 15043 and 29892.
 use drift_runtime::{Draft, Error, Generator, Options, Request, Session};
 
 fn run(path: &str, prompt: &[u32]) -> Result<(), Error> {

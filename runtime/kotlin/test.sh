@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles the Kotlin interface and its test, and runs the test: test.sh TARGET_DIR BUNDLE. The bundle must compute
+# Compiles the Kotlin interface and its test, and runs the test. Usage: test.sh TARGET_DIR BUNDLE. The bundle must compute
 # y = x + x with 2 x 2 floats. kotlinc comes from PATH, or from the npm package kotlin-compiler; JNA from Debian (libjna-java).
 set -euo pipefail
 

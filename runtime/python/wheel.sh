@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the wheel, installs it in a fresh environment, and runs the package's tests there.
-# wheel.sh TARGET_DIR [PYTHON]: writes the wheel to TARGET_DIR/wheels.
+# Builds the wheel of the Python package, installs it in a fresh environment, and runs the package's tests there.
+# Usage: wheel.sh TARGET_DIR [PYTHON]. Writes the wheel to TARGET_DIR/wheels.
 set -euo pipefail
 
 target=$(realpath -m "$1")

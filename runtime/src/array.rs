@@ -27,8 +27,8 @@ impl Array {
         Some(array)
     }
 
-    /// Changes type and shape and keeps the existing bytes. Returns `None` if the size exceeds the address
-    /// space.
+    /// Changes type and shape of the array, and its byte length to match. Keeps the array's memory. Returns `None` if
+    /// the size exceeds the address space.
     pub(crate) fn resize(&mut self, dtype: HostType, shape: &[usize]) -> Option<()> {
         let size = usize::try_from(dtype.size()).ok()?;
         let length = shape.iter().try_fold(size, |length, dim| length.checked_mul(*dim))?;
@@ -53,7 +53,7 @@ impl Array {
         ArrayRef { dtype: self.dtype, shape: &self.shape, bytes: &self.bytes }
     }
 
-    /// Elements converted to f64. Integers beyond 53 bits are rounded.
+    /// Returns the elements converted to f64. Integers beyond 53 bits are rounded.
     pub fn to_f64(&self) -> Vec<f64> {
         let size = usize::try_from(self.dtype.size()).unwrap_or(1);
         self.bytes.chunks_exact(size).map(|element| element_to_f64(self.dtype, element)).collect()

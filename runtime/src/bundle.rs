@@ -19,7 +19,7 @@ enum Bytes {
 }
 
 impl Bundle {
-    /// Maps a file. The file must not change while the bundle is open.
+    /// Opens a bundle file by mapping it into memory. The file must not change while the bundle is open.
     pub fn open(path: &Path) -> Result<Bundle> {
         let fail = |source| Error::Io { path: path.to_owned(), source };
         let file = std::fs::File::open(path).map_err(fail)?;
@@ -33,7 +33,7 @@ impl Bundle {
         Bundle::read(Bytes::Mapped(map))
     }
 
-    /// Opens a bundle in memory.
+    /// Opens a bundle whose bytes are in memory.
     pub fn from_vec(bytes: Vec<u8>) -> Result<Bundle> {
         Bundle::read(Bytes::Owned(bytes))
     }
@@ -47,12 +47,13 @@ impl Bundle {
         &self.manifest
     }
 
-    /// Hash that identifies the bundle; it covers all other hashes.
+    /// Returns the hash of the manifest, which identifies the bundle: the manifest contains the hashes of all other
+    /// sections.
     pub fn hash(&self) -> Hash {
         self.manifest_hash
     }
 
-    /// Bytes of the whole file.
+    /// Returns the bytes of the whole bundle file.
     pub fn bytes(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Mapped(map) => map,
@@ -66,7 +67,7 @@ impl Bundle {
         verify(self.bytes(), &self.manifest.extents())
     }
 
-    /// Verifies the hashes of the weights, or of all other sections, which loading depends on.
+    /// Verifies the hashes of all chunks if `weights` is true, else the hashes of all artifacts.
     pub(crate) fn verify_weights(&self, weights: bool) -> Result<()> {
         let extents = self.manifest.extents();
         let (chunks, artifacts) =
@@ -74,7 +75,7 @@ impl Bundle {
         verify(self.bytes(), if weights { chunks } else { artifacts })
     }
 
-    /// Returns the verified bytes of an attachment, or `None` if the bundle has none of this name.
+    /// Returns the verified bytes of an attachment, or `None` if the bundle has no attachment of this name.
     pub fn attachment(&self, name: &str) -> Result<Option<&[u8]>> {
         let Some(attachment) = self.manifest.attachments.iter().find(|attachment| attachment.name == name)
         else {

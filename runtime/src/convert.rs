@@ -36,10 +36,10 @@ impl std::fmt::Display for Integer {
     }
 }
 
-/// Elements per parallel job. Copies of less finish before another thread has started.
+/// Elements per parallel job. A conversion of fewer elements ends before another thread has started.
 const JOB_ELEMENTS: usize = 256 << 10;
 
-/// Like [`to_device`], but uses several threads for large arrays.
+/// Converts a caller's array to the device type like [`to_device`], but with several threads for large arrays.
 pub(crate) fn to_device_on_threads(
     host: HostType,
     from: &[u8],
@@ -67,7 +67,7 @@ pub(crate) fn to_device_on_threads(
     Ok(())
 }
 
-/// Like [`from_device`], but uses several threads for large arrays.
+/// Converts device elements to the caller's type like [`from_device`], but with several threads for large arrays.
 pub(crate) fn from_device_on_threads(device: DeviceType, from: &[u8], host: HostType, to: &mut [u8]) {
     let (from_size, to_size) = (byte_size(JOB_ELEMENTS, device.size()), byte_size(JOB_ELEMENTS, host.size()));
     if to.len() <= 2 * to_size {
@@ -85,8 +85,9 @@ fn byte_size(elements: usize, size: u64) -> usize {
     elements * usize::try_from(size).unwrap_or(1)
 }
 
-/// Writes an array into a device buffer sequentially and each byte once, which suits write-combined memory.
-/// `to` is at least as long as the converted elements. Bytes up to the next multiple of 4 become zero.
+/// Converts a caller's array into a device buffer. Writes sequentially and each byte once, which suits write-combined
+/// memory. `to` is at least as long as the converted elements. Bytes behind them up to the next multiple of 4 become
+/// zero.
 pub(crate) fn to_device(
     host: HostType,
     from: &[u8],
@@ -108,8 +109,8 @@ pub(crate) fn to_device(
     Ok(())
 }
 
-/// Reads an array from a device buffer. `to` has exactly the size of the elements; `from` has at least that
-/// size.
+/// Converts elements of a device buffer into a caller's array. `to` has exactly the size of the converted elements;
+/// `from` has at least the size of these elements on the device.
 pub(crate) fn from_device(device: DeviceType, from: &[u8], host: HostType, to: &mut [u8]) {
     match (device, host) {
         (DeviceType::F32, HostType::F32)
@@ -147,12 +148,12 @@ fn copy(from: &[u8], to: &mut [u8]) {
     }
 }
 
-/// Zeroes the bytes from the end of the elements to the next multiple of 4.
+/// Zeroes the bytes of a buffer from the end of its elements to the next multiple of 4.
 fn pad(tail: &mut [u8], length: usize) {
     tail.iter_mut().take(length.next_multiple_of(4) - length).for_each(|byte| *byte = 0);
 }
 
-/// Converts element by element, up to the shorter of both arrays.
+/// Converts an array element by element, up to the end of the shorter of `from` and `to`.
 fn map<const N: usize, const M: usize>(from: &[u8], to: &mut [u8], convert: impl Fn([u8; N]) -> [u8; M]) {
     let (from, _) = from.as_chunks::<N>();
     let (elements, _) = to.as_chunks_mut::<M>();
@@ -163,7 +164,7 @@ fn map<const N: usize, const M: usize>(from: &[u8], to: &mut [u8], convert: impl
     pad(to.get_mut(length..).unwrap_or_default(), length);
 }
 
-/// Elements converted per library call, which checks the processor's features.
+/// Number of elements per call of the crate `half`, which checks the processor's features in each call.
 const BLOCK_ELEMENTS: usize = 256;
 
 /// Rounds f32 to f16, with the processor's instructions if available.

@@ -52,14 +52,14 @@ pub fn unmet(manifest: &Manifest, variant: &Variant, device: &DeviceInfo) -> Vec
     if language != runnable && !variant.pipelines.is_empty() {
         let api = language.api_name().unwrap_or("no API");
         return vec![format!(
-            "it is compiled for {api}, but this runtime drives {own_api}; compile the model for a {own_api} target"
+            "the variant is compiled for {api}, but this runtime drives {own_api}; compile the model for a {own_api} target"
         )];
     }
     let needs = &variant.requirements;
     let mut reasons = Vec::new();
     if runnable == ArtifactKind::Spirv && device.api_version < needs.api_version {
         reasons.push(format!(
-            "Vulkan {} is needed, but the driver has {}",
+            "Vulkan {} is needed, but the driver supports {}",
             needs.api_version, device.api_version
         ));
     }
@@ -81,15 +81,18 @@ pub fn unmet(manifest: &Manifest, variant: &Variant, device: &DeviceInfo) -> Vec
     let required =
         required.filter(|size| *size < min || *size > max).fold(0u64, |sizes, size| sizes | u64::from(size));
     for size in (0..u64::BITS).map(|bit| 1u64 << bit).filter(|size| required & size != 0) {
-        reasons.push(format!("subgroups of {size} are needed, but the device has {min}..={max}"));
+        reasons.push(format!(
+            "subgroups of {size} invocations are needed, but the device supports {min}..={max}"
+        ));
     }
     for shape in needs.matrix_shapes.iter().filter(|shape| !device.matrix_shapes.contains(shape)) {
-        reasons.push(format!("matrix shape {shape} is missing"));
+        reasons.push(format!("the device lacks the matrix shape {shape}"));
     }
     reasons
 }
 
-/// Score of the matching hints. A device name counts most because it is the most specific hint.
+/// Returns the score of the hints of a variant that match the device. A device name counts most because it is the most
+/// specific hint.
 fn hint_score(variant: &Variant, device: &DeviceInfo) -> u32 {
     let hints = &variant.requirements.hints;
     let vendor = hints.vendor_ids.contains(&device.vendor_id);
@@ -98,11 +101,11 @@ fn hint_score(variant: &Variant, device: &DeviceInfo) -> u32 {
     u32::from(name) * 4 + u32::from(vendor) * 2 + u32::from(driver)
 }
 
-/// Adds a reason if the need exceeds the limit, unless the same reason is listed already.
+/// Adds a reason to `reasons` if a needed value exceeds the device's limit, unless the same reason is listed already.
 #[inline(never)]
 fn require_at_most(name: &str, has: u64, needs: u64, reasons: &mut Vec<String>) {
     if needs > has {
-        let reason = format!("{name} is {has}, but {needs} is needed");
+        let reason = format!("the device's {name} is {has}, but {needs} is needed");
         if !reasons.contains(&reason) {
             reasons.push(reason);
         }
@@ -119,7 +122,7 @@ fn limit_reasons(needs: &Limits, has: &Limits, reasons: &mut Vec<String>) {
         ("uniform_alignment", needs.uniform_alignment, has.uniform_alignment),
     ] {
         if needed > provided {
-            reasons.push(format!("{name} is {needed}, but the bundle provides {provided}"));
+            reasons.push(format!("the device's {name} is {needed}, but the bundle provides {provided}"));
         }
     }
 }

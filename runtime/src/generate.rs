@@ -32,24 +32,26 @@ pub struct Generator {
     current: usize,
     /// Reusable buffer for outputs read from the device.
     read_buffer: Array,
-    /// Chooses the number of draft tokens from measured times and acceptance.
+    /// Chooses the number of draft tokens from measured times and the acceptance rate.
     draft_schedule: DraftSchedule,
 }
 
-/// Flag in the saved number of cached tokens: the KV caches were computed with the long RoPE factors.
+/// Flag in the number of cached tokens that is saved with the states: the KV caches were computed with the long RoPE factors.
 const LONG_ROPE_FLAG: u64 = 1 << 63;
 
 /// Tokens of a conversation, and the state of its KV caches.
 #[derive(Clone, Debug, Default)]
 struct Conversation {
     tokens: Vec<u32>,
-    /// Number of tokens in the KV caches. Exceeds the length of `tokens` while steps are submitted ahead.
+    /// Number of tokens in the KV caches. Exceeds the length of `tokens` while decode steps are in flight whose tokens the host
+    /// has not read yet.
     cached: usize,
-    /// True if the cached tokens were evaluated as part of a sequence longer than the RoPE threshold.
+    /// True if the cached tokens were evaluated with the long RoPE factors, for a sequence longer than the RoPE
+    /// threshold.
     long_rope: bool,
 }
 
-/// Parameters of a generation.
+/// Parameters of a text generation.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Maximum number of tokens to generate.
@@ -67,7 +69,7 @@ pub enum StopReason {
     StopToken(u32),
     /// `max_tokens` tokens were generated.
     MaxTokens,
-    /// The callback returned false.
+    /// The callback that receives each generated token returned false.
     Callback,
 }
 
@@ -76,13 +78,13 @@ pub enum StopReason {
 pub struct Report {
     /// Reason why generation stopped.
     pub stop_reason: StopReason,
-    /// Prompt tokens that the KV caches lacked.
+    /// Number of prompt tokens that the KV caches lacked, so that the model evaluated them.
     pub prompt_tokens: usize,
-    /// Time from the call to the first token.
+    /// Time from the call of [`Generator::generate`] to the first generated token.
     pub prompt_time: Duration,
-    /// Generated tokens, including a stop token.
+    /// Number of generated tokens, including a stop token.
     pub tokens: usize,
-    /// Time from the first to the last token.
+    /// Time from the first to the last generated token.
     pub decode_time: Duration,
     /// Number of draft tokens over all verify runs.
     pub draft_tokens: usize,
@@ -92,7 +94,8 @@ pub struct Report {
 
 impl Generator {
     /// Creates a generator for a session of a language model's bundle. [`Options::frames`](crate::Options::frames)
-    /// limits the number of steps in flight. The generator has the conversations of the session.
+    /// limits the number of decode steps in flight. The generator has one list of tokens for each conversation of the
+    /// session.
     pub fn new(session: Session) -> Result<Generator> {
         let model = LanguageModel::from_variant(session.variant())?;
         let conversations = vec![Conversation::default(); session.conversations()];
@@ -101,12 +104,12 @@ impl Generator {
         Ok(Generator { session, model, conversations, current: 0, read_buffer, draft_schedule })
     }
 
-    /// The session of the model.
+    /// Returns the session of the language model.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Number of tokens in the vocabulary. Token ids are below it.
+    /// Returns the number of tokens in the vocabulary. Token ids are below this number.
     pub fn vocabulary_size(&self) -> usize {
         self.model.vocabulary
     }
@@ -123,15 +126,15 @@ impl Generator {
         Ok(())
     }
 
-    /// Tokens of the conversation.
+    /// Returns the token ids of the selected conversation.
     pub fn tokens(&self) -> &[u32] {
         self.conversations.get(self.current).map_or(&[], |conversation| &conversation.tokens)
     }
 
-    /// Appends tokens. They are evaluated by the next call of [`Generator::generate`].
+    /// Appends tokens to the conversation. The next call of [`Generator::generate`] evaluates them.
     ///
     /// # Errors
-    /// If an id is outside the vocabulary, or the context is too small.
+    /// If a token id is outside the vocabulary, or the conversation would be longer than the context length.
     pub fn append(&mut self, ids: &[u32]) -> Result<()> {
         let vocabulary = self.vocabulary_size();
         let unknown = ids.iter().find(|id| usize::try_from(**id).map_or(true, |id| id >= vocabulary));
@@ -150,7 +153,8 @@ impl Generator {
     /// already have.
     ///
     /// # Errors
-    /// As for [`Generator::append`]. The conversation then has the common prefix of the old and new tokens.
+    /// As for [`Generator::append`]. After an error, the conversation has only the common prefix of its old
+    /// tokens and the new tokens.
     pub fn set_tokens(&mut self, ids: &[u32]) -> Result<usize> {
         let common = self.tokens().iter().zip(ids).take_while(|(a, b)| a == b).count();
         self.truncate(common);
@@ -159,7 +163,7 @@ impl Generator {
         Ok(self.conversation().cached)
     }
 
-    /// Removes all tokens from index `length` on.
+    /// Removes all tokens of the conversation from index `length` on.
     pub fn truncate(&mut self, length: usize) {
         let conversation = self.conversation();
         conversation.tokens.truncate(length);
@@ -174,13 +178,13 @@ impl Generator {
         self.session.save_states(path, &note)
     }
 
-    /// Restores a conversation saved with the same bundle and target.
+    /// Restores a conversation from a file that was saved with the same bundle and target.
     pub fn restore(&mut self, path: &Path) -> Result<()> {
         *self.conversation() = Conversation::default();
         let note = self.session.restore_states(path)?;
         let invalid = || Error::States {
             path: path.to_owned(),
-            reason: "the states were not saved by a generator".to_owned(),
+            reason: "the file of saved states was not saved by `Generator::save`".to_owned(),
         };
         let (cached, ids) = note.split_first_chunk::<8>().ok_or_else(invalid)?;
         let cached = u64::from_le_bytes(*cached);

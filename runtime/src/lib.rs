@@ -9,7 +9,7 @@
 
 #[cfg(not(any(feature = "vulkan", feature = "wgpu")))]
 compile_error!(
-    "drift-runtime needs a backend: the feature `vulkan` or `wgpu`; drift-format is the bundle format alone"
+    "drift-runtime needs a backend: enable the feature `vulkan` or `wgpu`; to use only the bundle format, depend on drift-format"
 );
 
 pub mod device;

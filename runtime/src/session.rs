@@ -39,19 +39,19 @@ pub use frames::Ticket;
 pub use memory::View;
 pub use options::Options;
 
-/// Duration and resources of loading.
+/// Durations of the steps of loading a session, and numbers of resources that loading created.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
     /// Time to map the file and read its manifest.
     pub open_time: Duration,
     /// Time to find and open the device.
     pub device_time: Duration,
-    /// Time to upload weights, create pipelines and record functions. Includes hash verification that takes
-    /// longer than these steps.
+    /// Time to upload weights, create pipelines and record functions. Hash verification runs in parallel; if it takes
+    /// longer, its additional time is included.
     pub prepare_time: Duration,
-    /// Pipelines created. The number does not change after loading.
+    /// Number of pipelines created. It does not change after loading.
     pub pipelines: u32,
-    /// Allocations of device or staging memory. The number does not change after loading.
+    /// Number of allocations of device or staging memory. It does not change after loading.
     pub allocations: u32,
     pub allocated_bytes: u64,
 }
@@ -83,7 +83,7 @@ struct Prepared {
     time: Duration,
 }
 
-/// Opens one device for all bundles, and loads a variant of each.
+/// Opens one device for all bundles, and loads a variant of each bundle.
 fn prepare_all(bundles: &[Bundle], options: &Options) -> Result<Vec<Prepared>> {
     let start = Instant::now();
     let (variants, context) = open_device(bundles, options)?;
@@ -124,7 +124,7 @@ impl Session {
         Session::load_all(bundles, options, Instant::now())
     }
 
-    /// The variant in use.
+    /// Returns the bundle's variant in use.
     pub fn variant(&self) -> &Variant {
         // Loading found the index in this list.
         static NONE: std::sync::LazyLock<Variant> = std::sync::LazyLock::new(Variant::default);
@@ -141,7 +141,7 @@ impl Session {
         self.replayer.info()
     }
 
-    /// Times and resource counts of loading.
+    /// Durations of the steps of loading this session, and numbers of resources that loading created.
     pub fn stats(&self) -> Stats {
         let counts = self.replayer.counts();
         Stats {
@@ -152,7 +152,7 @@ impl Session {
         }
     }
 
-    /// All functions of the variant, including specializations.
+    /// Returns all functions of the variant, including specializations.
     pub fn functions(&self) -> &[Function] {
         &self.variant().functions
     }
@@ -163,8 +163,8 @@ impl Session {
         self.function_index(name).map(|(_, function)| function)
     }
 
-    /// Returns the function of this name that ran last: the general one or a specialization.
-    /// [`Session::replay_timed`] returns times of its dispatches. Before any run it is the general function.
+    /// Returns the function of this name that ran last: the general function or a specialization.
+    /// [`Session::replay_timed`] returns times of its dispatches. Before any run, returns the general function.
     pub fn last_replayed(&self, name: &str) -> Result<&Function> {
         let (index, first) = self.function_index(name)?;
         let last = self.frames_in_flight.last_replayed(index);
@@ -181,7 +181,7 @@ impl Session {
         self.function(function).map(|function| function.outputs.as_slice())
     }
 
-    /// Returns zeros of the smallest shape that an input supports.
+    /// Returns an array of zeros with the smallest shape that an input supports.
     pub fn smallest_input(&self, function: &str, name: &str) -> Result<Array> {
         let (_, described) = self.function_index(function)?;
         let known = described.inputs.iter().map(|port| port.name.as_str());
@@ -192,14 +192,15 @@ impl Session {
         array.ok_or_else(|| Error::TooLarge { place: format!("size of `{name}`"), value: i64::MAX })
     }
 
-    /// Runs a function and waits. Returns all outputs in the order of [`Session::outputs`].
+    /// Runs a function and waits for the end of the run. Returns all outputs in the order of [`Session::outputs`].
     pub fn run(&mut self, function: &str, inputs: &[(&str, ArrayRef<'_>)]) -> Result<Vec<Array>> {
         let names: Vec<String> = self.outputs(function)?.iter().map(|port| port.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         self.run_for(function, inputs, &names)
     }
 
-    /// Runs a function and waits. Returns only the named outputs; others are not copied to the host.
+    /// Runs a function and waits for the end of the run. Returns only the named outputs; other outputs are not copied
+    /// to the host.
     pub fn run_for(
         &mut self,
         function: &str,
@@ -248,7 +249,7 @@ impl Session {
         Ok(bundles.into_iter().zip(prepared).map(session).collect())
     }
 
-    /// Checks that all inputs of a function are given and no others.
+    /// Checks that the names in `inputs` are exactly the inputs of a function.
     fn check_names(&self, function: &str, inputs: &[(&str, ArrayRef<'_>)]) -> Result<()> {
         let (_, described) = self.function_index(function)?;
         for (name, _) in inputs {

@@ -1,19 +1,19 @@
-//! Parallel work of the runtime.
+//! Runs work of the runtime on several threads in parallel.
 
 pub(crate) use drift_format::threads::run_jobs;
 use std::sync::Mutex;
 
-/// Core count of a typical workstation. More threads than cores cost little, and querying the core count takes
-/// more code than this module.
+/// Maximum number of threads: the core count of a typical workstation. More threads than cores cost little, and
+/// querying the core count takes more code than this module.
 const MAX_THREADS: usize = 16;
 
-/// Calls `job` with every number below `n_jobs`, on this thread and several others. If no thread can be
-/// spawned, the remaining threads do the work.
+/// Calls `job` with every number below `n_jobs`, on the calling thread and several others. If threads cannot be
+/// spawned, the threads that run do all the work.
 pub(crate) fn parallel_for(n_jobs: usize, job: &(dyn Fn(usize) + Sync)) {
     run_jobs(MAX_THREADS, n_jobs, job, &mut || ());
 }
 
-/// Runs two closures in parallel, the second on this thread.
+/// Runs two closures in parallel, the second one on the calling thread. Returns their results.
 pub(crate) fn join<A: Send, B>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B,

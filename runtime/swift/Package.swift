@@ -1,5 +1,5 @@
 // swift-tools-version:5.9
-// The runtime for Swift: the C interface as a module, and a thin wrapper. Put libdrift.a for the platform into Libraries/.
+// The driftc runtime for Swift: the C interface as a module, and a thin wrapper. Put libdrift.a for the platform into Libraries/.
 // docs/MOBILE.md has the steps.
 import PackageDescription
 

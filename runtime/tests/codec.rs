@@ -1,4 +1,4 @@
-//! The bundle format: written bundles read back, and malformed bytes are errors, never panics.
+//! Tests of the bundle format: the reader returns what was written, and malformed bytes give errors, never panics.
 
 mod common;
 
@@ -131,7 +131,7 @@ fn other_versions_and_other_files_are_rejected() {
     assert!(matches!(Bundle::open("no such file".as_ref()), Err(Error::Io { .. })));
 }
 
-/// Inserts a specialization after `scale`, modified by `edit`.
+/// Inserts a specialization after function `scale`: a copy of the function that `edit` has modified.
 fn add_specialization(manifest: &mut Manifest, edit: fn(&mut Function)) {
     let functions = &mut manifest.variants[0].functions;
     let mut specialization = functions[1].clone();

@@ -1,4 +1,4 @@
-//! Arrays without host copies: transfer memory, outputs used as inputs, and external memory.
+//! Tests of arrays without host copies: access to transfer memory, outputs used as inputs, and external memory.
 
 mod common;
 
@@ -23,9 +23,9 @@ fn fill(session: &mut Session, values: [f32; 4]) {
 }
 
 const X: [f32; 4] = [1.0, 2.0, 3.0, 4.0];
-/// Output of `main` for `X`: the weights are added twice.
+/// Output of function `main` for the input `X`: the weights are added twice.
 const Y: [f32; 4] = [21.0, 42.0, 63.0, 84.0];
-/// Output of `main` for `Y`.
+/// Output of function `main` for the input `Y`.
 const Z: [f32; 4] = [41.0, 82.0, 123.0, 164.0];
 
 #[test]

@@ -1,5 +1,5 @@
-//! A second reader of bundles that is based only on FORMAT.md. It takes the structs from the tables of the page
-//! and decodes a bundle, so a test fails if page and format differ.
+//! A second reader of bundles that is based only on FORMAT.md. It takes the structs from the tables of that page and
+//! decodes a bundle, so a test fails if FORMAT.md and the format differ.
 
 mod common;
 
@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 
 const PAGE: &str = include_str!("../FORMAT.md");
 
-/// A struct or enum described by a section of the page.
+/// A struct or enum that a section of FORMAT.md describes.
 #[derive(Debug)]
 enum Described {
     Struct(Vec<(String, String)>),
-    /// Payload type of each variant number.
+    /// An enum: maps the number of each case to the type of its payload.
     Choice(BTreeMap<u64, String>),
 }
 
@@ -60,7 +60,7 @@ struct Reader<'a> {
     page: BTreeMap<String, Described>,
     bytes: &'a [u8],
     at: usize,
-    /// Every value read, as `path=value`.
+    /// Every value that was read from the bundle, as `path=value`.
     log: Vec<String>,
 }
 
@@ -123,7 +123,7 @@ impl Reader<'_> {
     }
 
     fn read_described(&mut self, name: &str, path: &str) {
-        match self.page.get(name).unwrap_or_else(|| panic!("the page does not describe `{name}`")) {
+        match self.page.get(name).unwrap_or_else(|| panic!("FORMAT.md does not describe the type `{name}`")) {
             Described::Struct(fields) => {
                 for (field, kind) in fields.clone() {
                     self.read(&kind, &format!("{path}.{field}"));
@@ -132,8 +132,9 @@ impl Reader<'_> {
             Described::Choice(payloads) => {
                 let payloads = payloads.clone();
                 let number = self.number();
-                let payload =
-                    payloads.get(&number).unwrap_or_else(|| panic!("{name} has no choice {number}"));
+                let payload = payloads.get(&number).unwrap_or_else(|| {
+                    panic!("FORMAT.md lists no case with the number {number} for the enum `{name}`")
+                });
                 self.log.push(format!("{path}={number}"));
                 if !payload.is_empty() {
                     self.read(payload, path);
@@ -146,11 +147,11 @@ impl Reader<'_> {
 fn read_by_format_page(bytes: &[u8]) -> Vec<String> {
     let mut reader = Reader { page: page(), bytes, at: 0, log: Vec::new() };
     reader.read("Manifest", "");
-    assert_eq!(reader.at, bytes.len(), "the page describes fewer bytes than there are");
+    assert_eq!(reader.at, bytes.len(), "the manifest has more bytes than FORMAT.md describes");
     reader.log
 }
 
-/// The small bundle with at least one element in every list.
+/// Manifest of the small test bundle, with at least one element in every list.
 fn full_manifest() -> Manifest {
     let mut manifest = read_manifest(&small_bundle()).unwrap();
     manifest.provenance.flags = vec!["--precision=f16".to_owned()];
@@ -216,7 +217,10 @@ fn format_page_describes_every_byte() {
         format!("{dispatch}.flops[9]=9"),
         format!("{dispatch}.label=test"),
     ] {
-        assert!(log.contains(&expected), "{expected} is not in {log:#?}");
+        assert!(
+            log.contains(&expected),
+            "`{expected}` is missing from the values that were read from the bundle: {log:#?}"
+        );
     }
 }
 

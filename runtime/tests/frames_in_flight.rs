@@ -1,4 +1,4 @@
-//! Runs in flight, requested outputs, and states of several conversations.
+//! Tests of runs in flight, of requested outputs, and of states of several conversations.
 
 mod common;
 
@@ -149,7 +149,8 @@ fn states_are_read_and_written() {
     assert_eq!(error.to_string(), "the bundle has no state `some`; there are: `sum`");
 }
 
-/// The bundle with a state larger than several staging windows. The kernel uses its first words.
+/// The small test bundle with a state larger than several staging windows. The kernel uses only the first words of the
+/// state.
 fn with_large_state(size: u64) -> Vec<u8> {
     edited_bundle(&|variants| {
         variants[0].states[0].size = size;
@@ -172,7 +173,10 @@ fn states_are_saved_and_restored() {
     *bytes.last_mut().unwrap() = 77;
     session.write_state("sum", &bytes).unwrap();
     session.save_states(&path, b"where it was").unwrap();
-    assert!(std::fs::metadata(&path).unwrap().len() < 40_000, "all-zero pages are stored");
+    assert!(
+        std::fs::metadata(&path).unwrap().len() < 40_000,
+        "the file of saved states contains pages of zeros"
+    );
     session.reset_states().unwrap();
     session.choose_conversation(1).unwrap();
     session.write_state("sum", &vec![9; size as usize]).unwrap();

@@ -1,5 +1,5 @@
-//! Text generation with a one-kernel model whose tokens are known. All ways to generate must give the same
-//! tokens.
+//! Tests of text generation with a language model of one kernel, whose tokens a reference implementation gives. Every
+//! chunk size, source of draft tokens and number of frames must give the same tokens.
 
 mod common;
 
@@ -82,7 +82,11 @@ fn chunk_sizes_do_not_change_the_tokens() {
             generator.set_tokens(&[]).unwrap();
             generator.append(&prompt).unwrap();
             let (_, report) = run(&mut generator, &tokens(8), &mut Draft::None);
-            assert_eq!(generator.tokens(), toy.greedy(&prompt, 8), "{length} in {long}, {prefill}, {verify}");
+            assert_eq!(
+                generator.tokens(),
+                toy.greedy(&prompt, 8),
+                "prompt of {length} tokens, chunks of {long} (`prefill_long`), {prefill} (`prefill`), {verify} (`verify`)"
+            );
             assert_eq!(report.prompt_tokens, length);
         }
     }
@@ -144,7 +148,8 @@ fn stop_tokens_and_the_callback_stop_generation() {
     }
 }
 
-/// A draft function that is right in every other run. It also returns an invalid id after the requested ones.
+/// Returns a draft function that proposes the expected tokens in every other run, and wrong tokens in the other runs.
+/// The draft function also returns an invalid token id after the requested ids.
 fn every_other_run(expected: Vec<u32>) -> impl FnMut(&[u32], usize) -> Result<Vec<u32>, Error> + Send {
     let (mut run, vocabulary) = (0, u32::try_from(VOCABULARY).unwrap());
     move |tokens, max_draft| {
@@ -164,8 +169,8 @@ fn draft_tokens_change_only_the_number_of_runs() {
         let same = Toy { context: 60, ..toy };
         let drafts = [
             ("n-gram", Draft::NGram),
-            ("similar model", Draft::Model(Box::new(load(similar, 4)))),
-            ("same model with a short context", Draft::Model(Box::new(load(same, 2)))),
+            ("draft model that is often wrong", Draft::Model(Box::new(load(similar, 4)))),
+            ("draft model with a context of 60 tokens", Draft::Model(Box::new(load(same, 2)))),
             ("function", Draft::Function(Box::new(every_other_run(expected.clone())))),
         ];
         for (name, mut draft) in drafts {
@@ -178,7 +183,10 @@ fn draft_tokens_change_only_the_number_of_runs() {
             // After the first runs, the number of draft tokens depends on measured times.
             let first = &report.accepted[..3];
             match name {
-                "n-gram" => assert_eq!(first, if memory { [0; 3] } else { [4; 3] }, "{name}"),
+                "n-gram" => {
+                    let expected = if memory { [0; 3] } else { [4; 3] };
+                    assert_eq!(first, expected, "{name}");
+                }
                 "function" => assert!(
                     report.accepted.iter().enumerate().all(|(run, n)| (*n > 0) == (run % 2 == 0)),
                     "{name}: {:?}",
@@ -346,7 +354,7 @@ fn bundles_without_a_language_model_are_rejected() {
         other => panic!("{:?}", other.map(|_| ())),
     };
     let small = drift_runtime::Bundle::from_vec(common::small_bundle()).unwrap();
-    assert_eq!(refused(small), "no function `decode`; there are: main, scale, sum");
+    assert_eq!(refused(small), "the bundle has no function `decode`, only: main, scale, sum");
     let toy = Toy::default();
     let name = |part: fn(&mut drift_runtime::format::Function) -> &mut String| {
         refused(toy.edited(&move |variant| *part(&mut variant.functions[2]) = "other".to_owned()))

@@ -1,4 +1,4 @@
-//! Images and texel buffers on the present device, in a bundle built by hand.
+//! Tests of images and texel buffers on the device of the tests, in a bundle built by hand.
 
 mod common;
 
@@ -31,22 +31,13 @@ fn image(texture: Texture, extent: [u32; 3], chunk: Option<u32>) -> Slot {
     Slot { kind: SlotKind::Image(image), size: image.size().unwrap_or(0) }
 }
 
-/// `main` writes x plus the constants to three images, multiplied by 1, 2 and 4. It adds the sum of the images
+/// Function `main` writes x plus the constants to three images, multiplied by 1, 2 and 4. It adds the sum of the images
 /// to twice the constants, which are read from an f16 buffer.
 fn variant([to, from, texels]: [u32; 3], [flat, f16_chunk]: [u32; 2]) -> Variant {
     use BindingKind::{ImageRead, ImageWrite, StorageRead, StorageReadWrite, Texels};
     let d2 = texture(ImageKind::D2, DeviceType::F32);
     let layered = texture(ImageKind::D2Array, DeviceType::F16);
     let solid = texture(ImageKind::D3, DeviceType::I32);
-    let pipeline = |name: &str, artifact, bindings: &[BindingKind]| Pipeline {
-        name: name.to_owned(),
-        artifact,
-        entry: "main".to_owned(),
-        bindings: bindings.to_vec(),
-        required_subgroup_size: None,
-        workgroup_size: [8, 1, 1],
-        workgroup_memory: 0,
-    };
     let slots = vec![
         Slot { kind: SlotKind::Input(0), size: 128 },
         Slot { kind: SlotKind::Output(0), size: 128 },
@@ -57,41 +48,14 @@ fn variant([to, from, texels]: [u32; 3], [flat, f16_chunk]: [u32; 2]) -> Variant
         image(layered, [2, 2, 2], None),
         image(solid, [2, 2, 2], None),
     ];
-    let dispatch = |pipeline, slot_indices: &[u32], barrier_before| Dispatch {
-        pipeline,
-        bindings: slot_indices
-            .iter()
-            .map(|slot| {
-                let size = slots[*slot as usize].size;
-                // The f16 constants follow a gap.
-                let (offset, size) = if *slot == 3 { (256, 64) } else { (0, size) };
-                Binding { slot: *slot, offset, size }
-            })
-            .collect(),
-        grid: [1, 1, 1].map(Expr::constant),
-        params: Vec::new(),
-        params_offset: 0,
-        barrier_before,
-        label: "test".to_owned(),
-        flops: Expr::default(),
-        bytes: Expr::default(),
-    };
-    let port = |name: &str, slot| Port {
-        name: name.to_owned(),
-        host_type: HostType::F32,
-        device_type: DeviceType::F32,
-        shape: vec![Expr::constant(32)],
-        slot,
-        offset: 0,
-    };
     let function = Function {
         name: "main".to_owned(),
         inputs: vec![port("x", 0)],
         outputs: vec![port("y", 1)],
         dispatches: vec![
-            dispatch(0, &[0, 4, 5, 6, 7], false),
-            dispatch(1, &[5, 6, 7, 2], true),
-            dispatch(2, &[3, 2, 1], true),
+            dispatch(0, &slots, &[0, 4, 5, 6, 7], false),
+            dispatch(1, &slots, &[5, 6, 7, 2], true),
+            dispatch(2, &slots, &[3, 2, 1], true),
         ],
         slots,
         ..Function::default()
@@ -119,6 +83,51 @@ fn variant([to, from, texels]: [u32; 3], [flat, f16_chunk]: [u32; 2]) -> Variant
     variant.requirements.features.insert(Feature::RobustImageAccess2);
     variant.requirements.limits = variant.needed_limits();
     variant
+}
+
+fn pipeline(name: &str, artifact: u32, bindings: &[BindingKind]) -> Pipeline {
+    Pipeline {
+        name: name.to_owned(),
+        artifact,
+        entry: "main".to_owned(),
+        bindings: bindings.to_vec(),
+        required_subgroup_size: None,
+        workgroup_size: [8, 1, 1],
+        workgroup_memory: 0,
+    }
+}
+
+/// A dispatch of one workgroup that binds whole slots, except slot 3: there it binds only the 64 bytes of f16 constants
+/// at offset 256.
+fn dispatch(pipeline: u32, slots: &[Slot], slot_indices: &[u32], barrier_before: bool) -> Dispatch {
+    let binding = |slot: &u32| {
+        let size = slots[*slot as usize].size;
+        let (offset, size) = if *slot == 3 { (256, 64) } else { (0, size) };
+        Binding { slot: *slot, offset, size }
+    };
+    Dispatch {
+        pipeline,
+        bindings: slot_indices.iter().map(binding).collect(),
+        grid: [1, 1, 1].map(Expr::constant),
+        params: Vec::new(),
+        params_offset: 0,
+        barrier_before,
+        label: "test".to_owned(),
+        flops: Expr::default(),
+        bytes: Expr::default(),
+    }
+}
+
+/// A port of 32 floats at the start of a slot.
+fn port(name: &str, slot: u32) -> Port {
+    Port {
+        name: name.to_owned(),
+        host_type: HostType::F32,
+        device_type: DeviceType::F32,
+        shape: vec![Expr::constant(32)],
+        slot,
+        offset: 0,
+    }
 }
 
 fn words(bytes: &[u8]) -> Vec<u32> {

@@ -1,4 +1,4 @@
-//! Bundles on the present device. The tests fail without a Vulkan device; CI has lavapipe.
+//! Tests that load and run bundles on a Vulkan device. They fail without such a device; CI has lavapipe.
 
 mod common;
 
@@ -43,8 +43,8 @@ fn symbolic_functions_create_no_objects_after_load() {
     assert_eq!(after.allocated_bytes, before.allocated_bytes);
 }
 
-/// Adds specializations after `scale`: for 3 to 7 numbers, multiplying by 5, and for 5 numbers, multiplying by
-/// 7.
+/// Adds two specializations after function `scale`: for 3 to 7 numbers, which multiplies by 5, and for 5 numbers, which
+/// multiplies by 7.
 fn with_specializations() -> Vec<u8> {
     edited_bundle(&|variants| {
         let specialize = |general: &Function, min, max, factor| {
@@ -90,7 +90,7 @@ fn the_last_matching_specialization_runs() {
     assert_eq!((before.allocations, before.allocated_bytes), (single.allocations, single.allocated_bytes));
 }
 
-/// A bundle with weights of several chunks larger than the staging window, with odd sizes and gaps.
+/// Returns a bundle with weights in chunks of odd sizes with gaps, some larger than the staging window.
 fn large_weights() -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("large.drift");
@@ -184,7 +184,11 @@ fn staged_and_direct_uploads_agree() {
             let weights =
                 Array { dtype: HostType::F32, shape: vec![4], bytes: expected[start..start + 16].to_vec() };
             let sums: Vec<f64> = weights.to_f64().iter().map(|weight| 3.0 * weight).collect();
-            assert_eq!(y[0].to_f64(), sums, "offset {weights_offset}, staged {always_stage}");
+            assert_eq!(
+                y[0].to_f64(),
+                sums,
+                "weights at offset {weights_offset}, always_stage {always_stage}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A folder with a model and its bundle, and helpers that run the program on them.
+//! A temporary folder with a small model and its bundle, and helpers that run the program `driftc` on them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ use driftc::import::onnx::schema::{
 };
 use prost::Message;
 
-/// A folder with `add.onnx` (y = a + b, `y:0` = -a, of shape `[n, 3]`), its bundle and some arrays.
+/// Temporary folder with the model `add.onnx` (y = a + b and `y:0` = -a, each of shape `[n, 3]`), its bundle, and arrays.
 pub(crate) static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -59,7 +59,7 @@ pub(crate) fn file(name: &str) -> String {
     FOLDER.path().join(name).to_str().unwrap().to_owned()
 }
 
-/// An argument that names an array of the folder.
+/// Returns a command-line argument `NAME=FILE` for an array of the test folder.
 pub(crate) fn given(name: &str, array: &str) -> String {
     format!("{name}={}", file(&format!("{array}.npy")))
 }
@@ -94,7 +94,7 @@ fn npy_bytes(header: &str, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A model of `[n, 3]` floats: one output for each node.
+/// Returns an ONNX model with inputs `a` and `b` of shape `[n, 3]` and one output for each node.
 pub(crate) fn model(nodes: &[(&str, &[&str], &str)]) -> Vec<u8> {
     let dim = |value| Dimension { value: Some(value), ..Dimension::default() };
     let shape = vec![dim(dimension::Value::DimParam("n".into())), dim(dimension::Value::DimValue(3))];

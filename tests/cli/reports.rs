@@ -1,4 +1,4 @@
-//! Reports of the program: estimates, bench, explanations, comparisons and pages.
+//! Tests of the reports that `driftc` prints: `estimate`, `bench`, `explain`, `diff`, `inspect` and its HTML page.
 
 use std::path::Path;
 
@@ -27,13 +27,14 @@ fn a_model_is_estimated_for_several_targets() {
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     assert_eq!(phone["bundle_bytes"].as_u64(), Some(std::fs::metadata(&bundle).unwrap().len()));
     let ns = |report: &serde_json::Value| report["functions"][0]["ns"].as_f64().unwrap();
-    let dearest = phone["functions"][0]["dearest"].as_array().unwrap();
-    assert!(ns(phone) > 0.0 && !dearest.is_empty(), "{both}");
-    assert!(dearest.iter().map(|node| node["ns"].as_f64().unwrap()).sum::<f64>() <= ns(phone) * 1.000_001);
+    let most_expensive = phone["functions"][0]["most_expensive"].as_array().unwrap();
+    assert!(ns(phone) > 0.0 && !most_expensive.is_empty(), "{both}");
+    let listed: f64 = most_expensive.iter().map(|node| node["ns"].as_f64().unwrap()).sum();
+    assert!(listed <= ns(phone) * 1.000_001);
     // A larger model takes longer.
     let large = estimate("1000000", &["-t", "adreno-740", "--nodes", "1"]);
     assert!(ns(&large[0]) > ns(phone), "{large}");
-    assert_eq!(large[0]["functions"][0]["dearest"].as_array().map(Vec::len), Some(1));
+    assert_eq!(large[0]["functions"][0]["most_expensive"].as_array().map(Vec::len), Some(1));
     refused(&["estimate", &add, "-t", "no-such-device"], 2, "no-such-device");
 }
 
@@ -50,7 +51,11 @@ fn dispatches_are_held_against_their_floors() {
     let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(trace).unwrap()).unwrap();
     assert_eq!(trace["traceEvents"].as_array().unwrap().len(), dispatches.len());
     let done = driftc(&["bench", &bundle, "--repeat", "1", "--profile", "vulkan-baseline"]);
-    assert!(text(&done.stdout).contains("by the numbers of vulkan-baseline"), "{}", text(&done.stdout));
+    assert!(
+        text(&done.stdout).contains("computed from the machine numbers of vulkan-baseline"),
+        "{}",
+        text(&done.stdout)
+    );
     refused(&["bench", &bundle, "--repeat", "1", "--profile", "nothing"], 2, "no target is called");
     refused(&["bench", &bundle, "--repeat", "1", "--trace", "/no/such/folder/t.json"], 1, "/no/such/folder");
     refused(&["bench", &bundle, "--dim", "m=1"], 2, "no symbolic size `m`");
@@ -95,7 +100,8 @@ fn two_bundles_are_compared() {
     let changed = driftc(&["diff", &bundle, &other]);
     assert_eq!(changed.status.code(), Some(0), "{}", text(&changed.stderr));
     let says = text(&changed.stdout);
-    for part in ["only b has variants for vulkan-baseline", "symbol n: 1..=8 -> 1..=64", "manifest: "] {
+    for part in ["only bundle b has variants for vulkan-baseline", "symbol n: 1..=8 -> 1..=64", "manifest: "]
+    {
         assert!(says.contains(part), "{part} in\n{says}");
     }
     let report = json(&driftc(&["diff", &bundle, &other, "--json"]));
@@ -120,8 +126,8 @@ fn two_bundles_are_compared() {
     refused(&["diff", &bundle], 2, "B.drift");
 }
 
-/// Bytes that one token reads with a full context: every matrix once, one row of the embedding table, the experts in use, and
-/// the KV cache.
+/// `inspect` and `estimate` state the bytes that a run of a language model reads with a full context: every weight matrix once,
+/// one row of the embedding table, only the experts in use, and the KV cache.
 #[test]
 fn a_language_model_says_what_it_reads() {
     let reads = |name: &str| {
@@ -170,9 +176,16 @@ fn a_bundle_becomes_one_page() {
     assert!(pages[0] == pages[1]);
     let page = &pages[0];
     for reference in ["http", "src=", "href=", "@import", "url("] {
-        assert!(!page.contains(reference), "the page loads something: {reference}");
+        assert!(
+            !page.contains(reference),
+            "the HTML page must not load anything, but contains `{reference}`"
+        );
     }
-    assert_eq!(page.matches("<svg").count(), 4, "two drawings for each of two variants");
+    assert_eq!(
+        page.matches("<svg").count(),
+        4,
+        "the HTML page must have two SVG drawings for each of its two variants"
+    );
     let report = json(&driftc(&["inspect", &bundle, "--json"]));
     for (i, variant) in report["variants"].as_array().unwrap().iter().enumerate() {
         let part = page.split("<h2>Variant").nth(i + 1).unwrap();

@@ -5,13 +5,16 @@ const THREADS = LANES * ROWS;
 const ROWS_FIRST = false;
 const LOADS = 3u;
 const ROW_IN_REGISTERS = true;
-fn first_epsilon() -> f32 { return f32(1e-5); }
-fn second_epsilon() -> f32 { return f32(0.001); }
 const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
-alias V = vec4<f32>;
-struct Squares { a: V, b: V }
 fn rows() -> u32 { return 1u; }
 fn length() -> u32 { return 576u; }
+fn lane_of(local: u32) -> u32 { return select(local % LANES, local / ROWS, ROWS_FIRST); }
+fn group_row_of(local: u32) -> u32 { return select(local / LANES, local % ROWS, ROWS_FIRST); }
+fn first_row(group: vec3<u32>, groups: vec3<u32>) -> u32 { return (group.x + group.y * groups.x) * ROWS; }
+fn first_epsilon() -> f32 { return f32(1e-5); }
+fn second_epsilon() -> f32 { return f32(0.001); }
+alias V = vec4<f32>;
+struct Squares { a: V, b: V }
 fn elements() -> u32 { return 2304u; }
 fn load_a(row: u32, i: u32) -> vec4<f32> {
     let i_0 = i;
@@ -46,9 +49,9 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
-    let group_row = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row = (group.x + group.y * groups.x) * ROWS + group_row;
+    let lane = lane_of(local);
+    let group_row = group_row_of(local);
+    let row = first_row(group, groups) + group_row;
     let n = select(0u, length(), row < rows());
     var a: array<V, LOADS>;
     var b: array<V, LOADS>;

@@ -3,14 +3,17 @@ const LANES = 1024u;
 const ROWS = 1u;
 const THREADS = LANES * ROWS;
 const ROWS_FIRST = false;
-const LAST = false;
 const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
+fn rows() -> u32 { return 3u; }
+fn length() -> u32 { return 1030u; }
+fn lane_of(local: u32) -> u32 { return select(local % LANES, local / ROWS, ROWS_FIRST); }
+fn group_row_of(local: u32) -> u32 { return select(local / LANES, local % ROWS, ROWS_FIRST); }
+fn first_row(group: vec3<u32>, groups: vec3<u32>) -> u32 { return (group.x + group.y * groups.x) * ROWS; }
+const LAST = false;
 alias V = f32;
 alias U = u32;
 alias I = i32;
 struct Best { key: U, at: U }
-fn rows() -> u32 { return 3u; }
-fn length() -> u32 { return 1030u; }
 fn load(row: u32, i: u32) -> f32 {
     let row_0 = row;
     let i_1 = i;
@@ -39,9 +42,9 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
-    let group_row = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row = (group.x + group.y * groups.x) * ROWS + group_row;
+    let lane = lane_of(local);
+    let group_row = group_row_of(local);
+    let row = first_row(group, groups) + group_row;
     let inside = row < rows();
     let n = select(0u, length(), inside);
     var best = Best(U(0u), U(0xffffffffu));

@@ -1,11 +1,4 @@
 // @generated for conv/0 f32: conv GROUP_X=8 GROUP_Y=8 BLOCK_X=1 BLOCK_Y=1 SLICES=1 SPLIT=1
-const GROUP_X = 8u;
-const GROUP_Y = 8u;
-const BLOCK_X = 1u;
-const BLOCK_Y = 1u;
-const SLICES = 1u;
-const SPLIT = 1u;
-const PIXELS = BLOCK_X * BLOCK_Y;
 const KERNEL_X = 3u;
 const KERNEL_Y = 3u;
 const KERNEL_Z = 1u;
@@ -22,11 +15,8 @@ const PAD_Z = 0i;
 const GUARD_X = true;
 const GUARD_Y = true;
 const GUARD_Z = false;
-const DEEP = false;
-const IN_SLICES = 1u;
-const OUT_SLICES = 3u;
-const GROUPS = 1u;
 const BATCH_INNER = false;
+const DEEP = false;
 fn batches() -> u32 { return 1u; }
 fn in_w() -> u32 { return 11u; }
 fn in_h() -> u32 { return 13u; }
@@ -41,10 +31,6 @@ fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> {
     if ((0u) * 4u + 2u < 3u) { r.z = f32(buffer_0[(y) * 11u + (x) + (((0u) * 4u)) * 143u + 286u]); }
     if ((0u) * 4u + 3u < 3u) { r.w = f32(buffer_0[(y) * 11u + (x) + (((0u) * 4u)) * 143u + 429u]); }
     return r;
-}
-fn weight(i: u32) -> vec4<f32> { return vec4<f32>(buffer_1[i]); }
-fn weights(i: u32, column: u32, row: u32) -> mat4x4<f32> {
-    return mat4x4<f32>(weight(i), weight(i + 1u), weight(i + 2u), weight(i + 3u));
 }
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     var l2: vec4<f32> = vec4<f32>(0.0);
@@ -61,6 +47,20 @@ fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     if ((s) * 4u + 2u < 10u) { buffer_3[(y) * 6u + (x) + (((s) * 4u)) * 42u + 84u] = w.z; }
     if ((s) * 4u + 3u < 10u) { buffer_3[(y) * 6u + (x) + (((s) * 4u)) * 42u + 126u] = w.w; }
 }
+const IN_SLICES = 1u;
+const OUT_SLICES = 3u;
+const GROUPS = 1u;
+fn weight(i: u32) -> vec4<f32> { return vec4<f32>(buffer_1[i]); }
+fn weights(i: u32, column: u32, row: u32) -> mat4x4<f32> {
+    return mat4x4<f32>(weight(i), weight(i + 1u), weight(i + 2u), weight(i + 3u));
+}
+const GROUP_X = 8u;
+const GROUP_Y = 8u;
+const BLOCK_X = 1u;
+const BLOCK_Y = 1u;
+const SLICES = 1u;
+const SPLIT = 1u;
+const PIXELS = BLOCK_X * BLOCK_Y;
 fn combine(v: vec4<f32>, block: u32, split_index: u32) -> vec4<f32> { return v; }
 @compute @workgroup_size(GROUP_X, GROUP_Y, SPLIT)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {

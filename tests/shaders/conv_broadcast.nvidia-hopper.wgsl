@@ -1,11 +1,4 @@
 // @generated for conv/0 f32: conv_broadcast THREADS=64 TILE_X=8 BLOCK_X=1 SLICES=1
-const LANES = 32u;
-const THREADS = 64u;
-const TILE_X = 8u;
-const BLOCK_X = 1u;
-const SLICES = 1u;
-const STEPS = 8u;
-const_assert STEPS * SLICES * 4u == LANES && STEPS > 0u && THREADS % LANES == 0u;
 const KERNEL_X = 3u;
 const KERNEL_Y = 3u;
 const KERNEL_Z = 1u;
@@ -21,11 +14,8 @@ const PAD_Z = 0i;
 const GUARD_X = true;
 const GUARD_Y = true;
 const GUARD_Z = false;
-const DEEP = false;
-const IN_SLICES = 1u;
-const OUT_SLICES = 3u;
-const ALL_STEPS = KERNEL_X * KERNEL_Y * KERNEL_Z * IN_SLICES;
 const BATCH_INNER = false;
+const DEEP = false;
 fn batches() -> u32 { return 1u; }
 fn in_w() -> u32 { return 11u; }
 fn in_h() -> u32 { return 13u; }
@@ -41,7 +31,6 @@ fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> {
     if ((0u) * 4u + 3u < 3u) { r.w = f32(buffer_0[(y) * 11u + (x) + (((0u) * 4u)) * 143u + 429u]); }
     return r;
 }
-fn weight(i: u32) -> vec4<f32> { return vec4<f32>(buffer_1[i]); }
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     var l2: vec4<f32> = vec4<f32>(0.0);
     l2.x = f32(buffer_2[(((s) * 4u))]);
@@ -57,6 +46,17 @@ fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     if ((s) * 4u + 2u < 10u) { buffer_3[(y) * 6u + (x) + (((s) * 4u)) * 42u + 84u] = w.z; }
     if ((s) * 4u + 3u < 10u) { buffer_3[(y) * 6u + (x) + (((s) * 4u)) * 42u + 126u] = w.w; }
 }
+const IN_SLICES = 1u;
+const OUT_SLICES = 3u;
+fn weight(i: u32) -> vec4<f32> { return vec4<f32>(buffer_1[i]); }
+const LANES = 32u;
+const THREADS = 64u;
+const TILE_X = 8u;
+const BLOCK_X = 1u;
+const SLICES = 1u;
+const STEPS = 8u;
+const_assert STEPS * SLICES * 4u == LANES && STEPS > 0u && THREADS % LANES == 0u;
+const ALL_STEPS = KERNEL_X * KERNEL_Y * KERNEL_Z * IN_SLICES;
 @compute @workgroup_size(THREADS, 1, 1)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,

@@ -1,7 +1,4 @@
 // @generated for conv/0 f32: conv_constants GROUP_X=8 GROUP_Y=8 BLOCK_X=1
-const GROUP_X = 8u;
-const GROUP_Y = 8u;
-const BLOCK_X = 1u;
 const KERNEL_X = 3u;
 const KERNEL_Y = 3u;
 const STRIDE_X = 2i;
@@ -12,8 +9,6 @@ const PAD_X = 1i;
 const PAD_Y = 1i;
 const GUARD_X = true;
 const GUARD_Y = true;
-const INPUTS = 3u;
-const SLICES = 3u;
 const BATCH_INNER = false;
 fn batches() -> u32 { return 1u; }
 fn in_w() -> u32 { return 11u; }
@@ -28,7 +23,6 @@ fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> {
     if ((0u) * 4u + 3u < 3u) { r.w = f32(buffer_0[(y) * 11u + (x) + (((0u) * 4u)) * 143u + 429u]); }
     return r;
 }
-fn weight(i: u32) -> vec4<f32> { return buffer_1[i]; }
 fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     var l2: vec4<f32> = vec4<f32>(0.0);
     l2.x = f32(buffer_2[(((s) * 4u))]);
@@ -44,6 +38,12 @@ fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     if ((s) * 4u + 2u < 10u) { buffer_3[(y) * 6u + (x) + (((s) * 4u)) * 42u + 84u] = w.z; }
     if ((s) * 4u + 3u < 10u) { buffer_3[(y) * 6u + (x) + (((s) * 4u)) * 42u + 126u] = w.w; }
 }
+const GROUP_X = 8u;
+const GROUP_Y = 8u;
+const BLOCK_X = 1u;
+const INPUTS = 3u;
+const SLICES = 3u;
+fn weight(i: u32) -> vec4<f32> { return buffer_1[i]; }
 @compute @workgroup_size(GROUP_X, GROUP_Y, 1)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
     var block_x = group.x * GROUP_X + local.x;

@@ -1,6 +1,4 @@
 // @generated for conv/0 f32: conv_direct THREADS=64
-const THREADS = 64u;
-alias E = f32;
 const KERNEL_X = 3u;
 const KERNEL_Y = 3u;
 const KERNEL_Z = 1u;
@@ -13,21 +11,23 @@ const DILATION_Z = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
 const PAD_Z = 0i;
-const TRANSPOSED = false;
 const GUARD_X = true;
 const GUARD_Y = true;
 const GUARD_Z = false;
 const BATCH_INNER = false;
 fn batches() -> u32 { return 1u; }
-fn group_inputs() -> u32 { return 3u; }
-fn group_outputs() -> u32 { return 10u; }
-fn outputs() -> u32 { return 10u; }
 fn in_w() -> u32 { return 11u; }
 fn in_h() -> u32 { return 13u; }
 fn in_d() -> u32 { return 1u; }
 fn out_w() -> u32 { return 6u; }
 fn out_h() -> u32 { return 7u; }
 fn out_d() -> u32 { return 1u; }
+const THREADS = 64u;
+alias E = f32;
+const TRANSPOSED = false;
+fn group_inputs() -> u32 { return 3u; }
+fn group_outputs() -> u32 { return 10u; }
+fn outputs() -> u32 { return 10u; }
 fn src(b: u32, c: u32, z: u32, y: u32, x: u32) -> f32 {
     return f32(buffer_0[(c) * 143u + (y) * 11u + (x)]);
 }

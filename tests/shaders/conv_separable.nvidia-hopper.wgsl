@@ -1,17 +1,4 @@
 // @generated for separable_conv/0 f32: conv_separable TILE_X=4 TILE_Y=4 ROWS=2 COLS=1 LANES=6 DEPTH=3 RUN=2
-const TILE_X = 4u;
-const TILE_Y = 4u;
-const ROWS = 2u;
-const COLS = 1u;
-const LANES = 6u;
-const DEPTH = 3u;
-const RUN = 2u;
-const PIXELS = TILE_X * TILE_Y;
-const LANES_P = PIXELS / ROWS;
-const THREADS = LANES_P * LANES;
-const RUNS_X = TILE_X / RUN;
-const RUNS = PIXELS / RUN;
-const_assert PIXELS % ROWS == 0u && TILE_X % RUN == 0u;
 const KERNEL_X = 3u;
 const KERNEL_Y = 3u;
 const STRIDE_X = 1i;
@@ -19,13 +6,11 @@ const STRIDE_Y = 1i;
 const DILATION_Y = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
+const GUARD_X = true;
+const GUARD_Y = true;
 const SPAN = 4u;
 const STEP_X = 1u;
 const TAP_X = 1u;
-const GUARD_X = true;
-const GUARD_Y = true;
-const IN_SLICES = 3u;
-const OUT_SLICES = 6u;
 fn batches() -> u32 { return 2u; }
 fn in_w() -> u32 { return 11u; }
 fn in_h() -> u32 { return 9u; }
@@ -39,19 +24,6 @@ fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> {
     if ((s) * 4u + 3u < 10u) { r.w = f32(buffer_0[(b) * 990u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 297u]); }
     return r;
 }
-fn tap(i: u32) -> vec4<f32> { return vec4<f32>(buffer_1[i]); }
-fn middle(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) -> vec4<f32> {
-    var l3: vec4<f32> = vec4<f32>(0.0);
-    l3.x = f32(buffer_3[(((s) * 4u))]);
-    if ((s) * 4u + 1u < 10u) { l3.y = f32(buffer_3[(((s) * 4u)) + 1u]); }
-    if ((s) * 4u + 2u < 10u) { l3.z = f32(buffer_3[(((s) * 4u)) + 2u]); }
-    if ((s) * 4u + 3u < 10u) { l3.w = f32(buffer_3[(((s) * 4u)) + 3u]); }
-    let x3 = l3;
-    let s1 = (v + x3);
-    let s2 = sigmoid(s1);
-    return select(s2, vec4<f32>(0.0), vec4<u32>(s * 4u) + vec4<u32>(0u, 1u, 2u, 3u) >= vec4<u32>(10u));
-}
-fn weight(i: u32) -> vec4<f32> { return vec4<f32>(buffer_2[i]); }
 fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     var l4: vec4<f32> = vec4<f32>(0.0);
     l4.x = f32(buffer_4[(((s) * 4u))]);
@@ -73,6 +45,34 @@ fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     if ((s) * 4u + 2u < 22u) { buffer_6[(b) * 2178u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 198u] = w.z; }
     if ((s) * 4u + 3u < 22u) { buffer_6[(b) * 2178u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 297u] = w.w; }
 }
+const IN_SLICES = 3u;
+const OUT_SLICES = 6u;
+fn tap(i: u32) -> vec4<f32> { return vec4<f32>(buffer_1[i]); }
+fn middle(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) -> vec4<f32> {
+    var l3: vec4<f32> = vec4<f32>(0.0);
+    l3.x = f32(buffer_3[(((s) * 4u))]);
+    if ((s) * 4u + 1u < 10u) { l3.y = f32(buffer_3[(((s) * 4u)) + 1u]); }
+    if ((s) * 4u + 2u < 10u) { l3.z = f32(buffer_3[(((s) * 4u)) + 2u]); }
+    if ((s) * 4u + 3u < 10u) { l3.w = f32(buffer_3[(((s) * 4u)) + 3u]); }
+    let x3 = l3;
+    let s1 = (v + x3);
+    let s2 = sigmoid(s1);
+    return select(s2, vec4<f32>(0.0), vec4<u32>(s * 4u) + vec4<u32>(0u, 1u, 2u, 3u) >= vec4<u32>(10u));
+}
+fn weight(i: u32) -> vec4<f32> { return vec4<f32>(buffer_2[i]); }
+const TILE_X = 4u;
+const TILE_Y = 4u;
+const ROWS = 2u;
+const COLS = 1u;
+const LANES = 6u;
+const DEPTH = 3u;
+const RUN = 2u;
+const PIXELS = TILE_X * TILE_Y;
+const LANES_P = PIXELS / ROWS;
+const THREADS = LANES_P * LANES;
+const RUNS_X = TILE_X / RUN;
+const RUNS = PIXELS / RUN;
+const_assert PIXELS % ROWS == 0u && TILE_X % RUN == 0u;
 var<workgroup> tile: array<vec4<f32>, DEPTH * PIXELS>;
 fn fill(b: u32, first_x: u32, first_y: u32, s: u32, k: u32, run: u32) {
     let tile_x = run % RUNS_X * RUN;

@@ -1,8 +1,4 @@
 // @generated for separable_conv/0 f32: conv_separable_direct GROUP_X=8 GROUP_Y=1 RUN=1 COLS=3
-const GROUP_X = 8u;
-const GROUP_Y = 1u;
-const RUN = 1u;
-const COLS = 3u;
 const KERNEL_X = 3u;
 const KERNEL_Y = 3u;
 const STRIDE_X = 1i;
@@ -10,13 +6,11 @@ const STRIDE_Y = 1i;
 const DILATION_Y = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
+const GUARD_X = true;
+const GUARD_Y = true;
 const SPAN = 3u;
 const STEP_X = 1u;
 const TAP_X = 1u;
-const GUARD_X = true;
-const GUARD_Y = true;
-const IN_SLICES = 3u;
-const OUT_SLICES = 6u;
 fn batches() -> u32 { return 2u; }
 fn in_w() -> u32 { return 11u; }
 fn in_h() -> u32 { return 9u; }
@@ -30,19 +24,6 @@ fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> {
     if ((s) * 4u + 3u < 10u) { r.w = f32(buffer_0[(b) * 990u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 297u]); }
     return r;
 }
-fn tap(i: u32) -> vec4<f32> { return vec4<f32>(textureLoad(buffer_1, vec2<u32>(i % 9u, i / 9u), 0)); }
-fn middle(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) -> vec4<f32> {
-    var l3: vec4<f32> = vec4<f32>(0.0);
-    l3.x = f32(buffer_3[(((s) * 4u))]);
-    if ((s) * 4u + 1u < 10u) { l3.y = f32(buffer_3[(((s) * 4u)) + 1u]); }
-    if ((s) * 4u + 2u < 10u) { l3.z = f32(buffer_3[(((s) * 4u)) + 2u]); }
-    if ((s) * 4u + 3u < 10u) { l3.w = f32(buffer_3[(((s) * 4u)) + 3u]); }
-    let x3 = l3;
-    let s1 = (v + x3);
-    let s2 = sigmoid(s1);
-    return select(s2, vec4<f32>(0.0), vec4<u32>(s * 4u) + vec4<u32>(0u, 1u, 2u, 3u) >= vec4<u32>(10u));
-}
-fn weight(i: u32) -> vec4<f32> { return vec4<f32>(textureLoad(buffer_2, vec2<u32>(i % 16u, i / 16u), 0)); }
 fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     var l4: vec4<f32> = vec4<f32>(0.0);
     l4.x = f32(buffer_4[(((s) * 4u))]);
@@ -64,6 +45,25 @@ fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     if ((s) * 4u + 2u < 22u) { buffer_6[(b) * 2178u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 198u] = w.z; }
     if ((s) * 4u + 3u < 22u) { buffer_6[(b) * 2178u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 297u] = w.w; }
 }
+const IN_SLICES = 3u;
+const OUT_SLICES = 6u;
+fn tap(i: u32) -> vec4<f32> { return vec4<f32>(textureLoad(buffer_1, vec2<u32>(i % 9u, i / 9u), 0)); }
+fn middle(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) -> vec4<f32> {
+    var l3: vec4<f32> = vec4<f32>(0.0);
+    l3.x = f32(buffer_3[(((s) * 4u))]);
+    if ((s) * 4u + 1u < 10u) { l3.y = f32(buffer_3[(((s) * 4u)) + 1u]); }
+    if ((s) * 4u + 2u < 10u) { l3.z = f32(buffer_3[(((s) * 4u)) + 2u]); }
+    if ((s) * 4u + 3u < 10u) { l3.w = f32(buffer_3[(((s) * 4u)) + 3u]); }
+    let x3 = l3;
+    let s1 = (v + x3);
+    let s2 = sigmoid(s1);
+    return select(s2, vec4<f32>(0.0), vec4<u32>(s * 4u) + vec4<u32>(0u, 1u, 2u, 3u) >= vec4<u32>(10u));
+}
+fn weight(i: u32) -> vec4<f32> { return vec4<f32>(textureLoad(buffer_2, vec2<u32>(i % 16u, i / 16u), 0)); }
+const GROUP_X = 8u;
+const GROUP_Y = 1u;
+const RUN = 1u;
+const COLS = 3u;
 @compute @workgroup_size(GROUP_X, GROUP_Y)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
     let across = group.x * GROUP_X + local.x;

@@ -1,8 +1,4 @@
 // @generated for conv_transpose/0 f32: conv_transpose GROUP_X=16 GROUP_Y=4 BLOCK_X=1 SLICES=1
-const GROUP_X = 16u;
-const GROUP_Y = 4u;
-const BLOCK_X = 1u;
-const SLICES = 1u;
 const KERNEL_X = 4u;
 const KERNEL_Y = 4u;
 const KERNEL_Z = 1u;
@@ -16,14 +12,11 @@ const DILATION_Z = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
 const PAD_Z = 0i;
-const IN_SLICES = 2u;
-const OUT_SLICES = 3u;
-const GROUPS = 1u;
 const GUARD_X = true;
 const GUARD_Y = true;
 const GUARD_Z = false;
-const DEEP = false;
 const BATCH_INNER = false;
+const DEEP = false;
 fn batches() -> u32 { return 2u; }
 fn in_w() -> u32 { return 7u; }
 fn in_h() -> u32 { return 5u; }
@@ -38,10 +31,6 @@ fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> {
     if ((s) * 4u + 2u < 6u) { r.z = f32(buffer_0[(b) * 210u + (y) * 7u + (x) + (((s) * 4u)) * 35u + 70u]); }
     if ((s) * 4u + 3u < 6u) { r.w = f32(buffer_0[(b) * 210u + (y) * 7u + (x) + (((s) * 4u)) * 35u + 105u]); }
     return r;
-}
-fn weight(i: u32) -> vec4<f32> { return vec4<f32>(buffer_1[i]); }
-fn weights(i: u32, column: u32, row: u32) -> mat4x4<f32> {
-    return mat4x4<f32>(weight(i), weight(i + 1u), weight(i + 2u), weight(i + 3u));
 }
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     var l2: vec4<f32> = vec4<f32>(0.0);
@@ -58,6 +47,17 @@ fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     if ((s) * 4u + 2u < 10u) { buffer_3[(b) * 1400u + (y) * 14u + (x) + (((s) * 4u)) * 140u + 280u] = w.z; }
     if ((s) * 4u + 3u < 10u) { buffer_3[(b) * 1400u + (y) * 14u + (x) + (((s) * 4u)) * 140u + 420u] = w.w; }
 }
+const IN_SLICES = 2u;
+const OUT_SLICES = 3u;
+const GROUPS = 1u;
+fn weight(i: u32) -> vec4<f32> { return vec4<f32>(buffer_1[i]); }
+fn weights(i: u32, column: u32, row: u32) -> mat4x4<f32> {
+    return mat4x4<f32>(weight(i), weight(i + 1u), weight(i + 2u), weight(i + 3u));
+}
+const GROUP_X = 16u;
+const GROUP_Y = 4u;
+const BLOCK_X = 1u;
+const SLICES = 1u;
 @compute @workgroup_size(GROUP_X, GROUP_Y)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
     var block_x = group.x * GROUP_X + local.x;

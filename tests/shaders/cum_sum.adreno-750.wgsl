@@ -3,12 +3,15 @@ const LANES = 512u;
 const ROWS = 1u;
 const THREADS = LANES * ROWS;
 const ROWS_FIRST = false;
-const EXCLUSIVE = false;
-const REVERSE = false;
 const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
-alias V = f32;
 fn rows() -> u32 { return 3u; }
 fn length() -> u32 { return 301u; }
+fn lane_of(local: u32) -> u32 { return select(local % LANES, local / ROWS, ROWS_FIRST); }
+fn group_row_of(local: u32) -> u32 { return select(local / LANES, local % ROWS, ROWS_FIRST); }
+fn first_row(group: vec3<u32>, groups: vec3<u32>) -> u32 { return (group.x + group.y * groups.x) * ROWS; }
+const EXCLUSIVE = false;
+const REVERSE = false;
+alias V = f32;
 fn load(row: u32, i: u32) -> f32 {
     let row_0 = row;
     let i_1 = i;
@@ -27,9 +30,9 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
-    let group_row = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row = (group.x + group.y * groups.x) * ROWS + group_row;
+    let lane = lane_of(local);
+    let group_row = group_row_of(local);
+    let row = first_row(group, groups) + group_row;
     let n = select(0u, length(), row < rows());
     let here = lane * ROWS + group_row;
     var carry = V();

@@ -1,7 +1,4 @@
 // @generated for conv/15 f32: depthwise GROUP_X=4 GROUP_Y=2 BLOCK_X=4
-const GROUP_X = 4u;
-const GROUP_Y = 2u;
-const BLOCK_X = 4u;
 const KERNEL_X = 3u;
 const KERNEL_Y = 3u;
 const KERNEL_Z = 1u;
@@ -13,14 +10,14 @@ const DILATION_Z = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
 const PAD_Z = 0i;
-const SPAN = 6u;
-const STEP_X = 1u;
-const TAP_X = 1u;
 const GUARD_X = true;
 const GUARD_Y = true;
 const GUARD_Z = false;
-const DEEP = false;
+const SPAN = 6u;
+const STEP_X = 1u;
+const TAP_X = 1u;
 const BATCH_INNER = false;
+const DEEP = false;
 fn batches() -> u32 { return 2u; }
 fn in_w() -> u32 { return 11u; }
 fn in_h() -> u32 { return 9u; }
@@ -36,7 +33,6 @@ fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> {
     if ((s) * 4u + 3u < 10u) { r.w = f32(buffer_0[(b) * 990u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 297u]); }
     return r;
 }
-fn weight(s: u32, tap: u32) -> vec4<f32> { return vec4<f32>(textureLoad(buffer_1, vec2<u32>(tap, s), 0)); }
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     var l2: vec4<f32> = vec4<f32>(0.0);
     l2.x = f32(buffer_2[(((s) * 4u))]);
@@ -52,6 +48,10 @@ fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     if ((s) * 4u + 2u < 10u) { buffer_3[(b) * 990u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 198u] = w.z; }
     if ((s) * 4u + 3u < 10u) { buffer_3[(b) * 990u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 297u] = w.w; }
 }
+const GROUP_X = 4u;
+const GROUP_Y = 2u;
+const BLOCK_X = 4u;
+fn weight(s: u32, tap: u32) -> vec4<f32> { return vec4<f32>(textureLoad(buffer_1, vec2<u32>(tap, s), 0)); }
 @compute @workgroup_size(GROUP_X, GROUP_Y)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
     var block_x = group.x * GROUP_X + local.x;

@@ -1,29 +1,12 @@
 // @generated for grid_sample/0 f32: grid_sample THREADS=128
-const THREADS = 128u;
-const_assert THREADS >= 1u && THREADS <= 1024u;
-const TAPS_X = 2u;
-const TAPS_Y = 2u;
-const TAPS_Z = 1u;
-const_assert TAPS_X == 1u || TAPS_X == 2u || TAPS_X == 4u;
-const ZEROS = 0u;
-const BORDER = 1u;
-const REFLECTION = 2u;
-const PADDING = ZEROS;
-const ALIGN_CORNERS = false;
-const CUBIC = -0.75;
-const AXES = 2u;
 const BATCH_INNER = false;
 fn batches() -> u32 { return 2u; }
-fn slices() -> u32 { return 1u; }
 fn in_w() -> u32 { return 4u; }
 fn in_h() -> u32 { return 5u; }
 fn in_d() -> u32 { return 1u; }
 fn out_w() -> u32 { return 7u; }
 fn out_h() -> u32 { return 3u; }
 fn out_d() -> u32 { return 1u; }
-fn load_position(b: u32, z: u32, y: u32, x: u32, i: u32) -> f32 {
-    return f32(buffer_0[(b) * 42u + (y) * 14u + (x) * 2u + (i)]);
-}
 fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> {
     var r: vec4<f32> = vec4<f32>(0.0);
     r.x = f32(buffer_1[(b) * 60u + (y) * 4u + (x) + (((s) * 4u)) * 20u]);
@@ -39,6 +22,23 @@ fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     if ((s) * 4u + 1u < 3u) { buffer_2[(b) * 63u + (y) * 7u + (x) + (((s) * 4u)) * 21u + 21u] = w.y; }
     if ((s) * 4u + 2u < 3u) { buffer_2[(b) * 63u + (y) * 7u + (x) + (((s) * 4u)) * 21u + 42u] = w.z; }
     if ((s) * 4u + 3u < 3u) { buffer_2[(b) * 63u + (y) * 7u + (x) + (((s) * 4u)) * 21u + 63u] = w.w; }
+}
+const THREADS = 128u;
+const_assert THREADS >= 1u && THREADS <= 1024u;
+const TAPS_X = 2u;
+const TAPS_Y = 2u;
+const TAPS_Z = 1u;
+const_assert TAPS_X == 1u || TAPS_X == 2u || TAPS_X == 4u;
+const ZEROS = 0u;
+const BORDER = 1u;
+const REFLECTION = 2u;
+const PADDING = ZEROS;
+const ALIGN_CORNERS = false;
+const CUBIC = -0.75;
+const AXES = 2u;
+fn slices() -> u32 { return 1u; }
+fn load_position(b: u32, z: u32, y: u32, x: u32, i: u32) -> f32 {
+    return f32(buffer_0[(b) * 42u + (y) * 14u + (x) * 2u + (i)]);
 }
 fn low() -> f32 { return select(-0.5, 0.0, ALIGN_CORNERS); }
 fn high(size: u32) -> f32 { return f32(size) - 1.0 - low(); }

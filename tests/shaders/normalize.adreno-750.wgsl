@@ -5,16 +5,19 @@ const THREADS = LANES * ROWS;
 const ROWS_FIRST = false;
 const LOADS = 3u;
 const ROW_IN_REGISTERS = true;
+const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
+fn rows() -> u32 { return 21u; }
+fn length() -> u32 { return 2054u; }
+fn lane_of(local: u32) -> u32 { return select(local % LANES, local / ROWS, ROWS_FIRST); }
+fn group_row_of(local: u32) -> u32 { return select(local / LANES, local % ROWS, ROWS_FIRST); }
+fn first_row(group: vec3<u32>, groups: vec3<u32>) -> u32 { return (group.x + group.y * groups.x) * ROWS; }
 const SPLIT = 1u;
 const COMPUTES_MOMENTS = true;
 const STORES_RESULT = true;
 const SUBTRACTS_MEAN = true;
 fn epsilon() -> f32 { return f32(1e-5); }
-const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
 alias V = f32;
 struct Moments { count: f32, mean: V, squared_deviation: V }
-fn rows() -> u32 { return 21u; }
-fn length() -> u32 { return 2054u; }
 fn load(row: u32, i: u32) -> f32 {
     let row_0 = row;
     let i_1 = i;
@@ -53,9 +56,9 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
-    let group_row = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row_part = (group.x + group.y * groups.x) * ROWS + group_row;
+    let lane = lane_of(local);
+    let group_row = group_row_of(local);
+    let row_part = first_row(group, groups) + group_row;
     let row = row_part / SPLIT;
     let part_length = (length() + SPLIT - 1u) / SPLIT;
     let first = row_part % SPLIT * part_length + lane;

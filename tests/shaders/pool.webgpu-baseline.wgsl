@@ -1,5 +1,4 @@
 // @generated for pool/0 f32: pool THREADS=64
-const THREADS = 64u;
 const KERNEL_X = 2u;
 const KERNEL_Y = 3u;
 const KERNEL_Z = 1u;
@@ -12,25 +11,26 @@ const DILATION_Z = 1i;
 const PAD_X = 0i;
 const PAD_Y = 1i;
 const PAD_Z = 0i;
-const PAD_END_X = 1i;
-const PAD_END_Y = 1i;
-const PAD_END_Z = 0i;
-const COUNT_PADDING = false;
-const TRACKS_INDEX = false;
 const GUARD_X = true;
 const GUARD_Y = true;
 const GUARD_Z = true;
 const BATCH_INNER = false;
-alias value = vec4<f32>;
-alias output = vec4<f32>;
 fn batches() -> u32 { return 2u; }
-fn slices() -> u32 { return 2u; }
 fn in_w() -> u32 { return 7u; }
 fn in_h() -> u32 { return 9u; }
 fn in_d() -> u32 { return 1u; }
 fn out_w() -> u32 { return 4u; }
 fn out_h() -> u32 { return 5u; }
 fn out_d() -> u32 { return 1u; }
+const THREADS = 64u;
+const PAD_END_X = 1i;
+const PAD_END_Y = 1i;
+const PAD_END_Z = 0i;
+const COUNT_PADDING = false;
+const TRACKS_INDEX = false;
+alias value = vec4<f32>;
+alias output = vec4<f32>;
+fn slices() -> u32 { return 2u; }
 fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> {
     var r: vec4<f32> = vec4<f32>(0.0);
     r.x = f32(buffer_0[(b) * 378u + (y) * 7u + (x) + (((s) * 4u)) * 63u]);

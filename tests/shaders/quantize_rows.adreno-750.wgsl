@@ -5,11 +5,14 @@ const THREADS = LANES * ROWS;
 const ROWS_FIRST = false;
 const LOADS = 4u;
 const ROW_IN_REGISTERS = true;
-const MAX_QUANTIZED = 127.0;
-const SCALE_FACTOR = 1.0 / 127.0;
 const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
 fn rows() -> u32 { return params[0].x; }
 fn length() -> u32 { return 4u; }
+fn lane_of(local: u32) -> u32 { return select(local % LANES, local / ROWS, ROWS_FIRST); }
+fn group_row_of(local: u32) -> u32 { return select(local / LANES, local % ROWS, ROWS_FIRST); }
+fn first_row(group: vec3<u32>, groups: vec3<u32>) -> u32 { return (group.x + group.y * groups.x) * ROWS; }
+const MAX_QUANTIZED = 127.0;
+const SCALE_FACTOR = 1.0 / 127.0;
 fn load(row: u32, i: u32) -> vec4<f32> {
     let row_0 = row;
     let i_1 = i;
@@ -31,9 +34,9 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
-    let group_row = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row = (group.x + group.y * groups.x) * ROWS + group_row;
+    let lane = lane_of(local);
+    let group_row = group_row_of(local);
+    let row = first_row(group, groups) + group_row;
     let n = select(0u, length(), row < rows());
     var values: array<vec4<f32>, LOADS>;
     var row_max = 0.0;

@@ -6,10 +6,13 @@ const ROWS_FIRST = false;
 const LOADS = 3u;
 const ROW_IN_REGISTERS = true;
 const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
-const LOWEST = -3.4028234e38;
-alias V = f32;
 fn rows() -> u32 { return 15u; }
 fn length() -> u32 { return 1030u; }
+fn lane_of(local: u32) -> u32 { return select(local % LANES, local / ROWS, ROWS_FIRST); }
+fn group_row_of(local: u32) -> u32 { return select(local / LANES, local % ROWS, ROWS_FIRST); }
+fn first_row(group: vec3<u32>, groups: vec3<u32>) -> u32 { return (group.x + group.y * groups.x) * ROWS; }
+const LOWEST = -3.4028234e38;
+alias V = f32;
 fn load(row: u32, i: u32) -> f32 {
     let row_0 = row;
     let i_1 = i;
@@ -31,9 +34,9 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
-    let group_row = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row = (group.x + group.y * groups.x) * ROWS + group_row;
+    let lane = lane_of(local);
+    let group_row = group_row_of(local);
+    let row = first_row(group, groups) + group_row;
     let n = select(0u, length(), row < rows());
     var values: array<V, LOADS>;
     var max_value = V(LOWEST);

@@ -1,27 +1,28 @@
-//! Compares arrays; the message names the worst element and its error.
+//! Compares arrays of results with expected arrays. The error names the worst element and how far it is off.
 
 use driftc::ir::array::{Array, Data};
 use driftc::ir::graph::Graph;
 use driftc::ir::op::Op;
 use driftc::ir::tensor::DType;
 
-/// Tolerance of an element: `|a - b| <= relative * |b| + absolute * max|b|`. Integers must be equal.
+/// Tolerance of floating-point results: element a may differ from the expected b if `|a - b| <= relative * |b| + absolute *
+/// max|b|`. Integers must be equal.
 #[derive(Debug, Clone, Copy)]
 pub struct Tolerance {
-    /// Factor of the element.
+    /// Allowed difference as a fraction of the expected element's magnitude.
     pub relative: f32,
-    /// Factor of the largest expected element.
+    /// Allowed additional difference as a fraction of the largest magnitude among the expected elements.
     pub absolute: f32,
 }
 
 impl Tolerance {
-    /// For f32 storage.
+    /// Tolerance of results that are stored in f32.
     pub const F32: Self = Self { relative: 1e-3, absolute: 1e-4 };
-    /// For f16 storage.
+    /// Tolerance of results that are stored in f16.
     pub const F16: Self = Self { relative: 2e-2, absolute: 1e-2 };
 
-    /// For a single operator with a narrow type: the expected value may have been rounded twice, so two steps of the type may
-    /// be lost.
+    /// Returns the tolerance of a single operator's result of this type. An expected value of a narrow type may have been
+    /// rounded twice, so it may be two steps of the type away from the exact result.
     pub fn of_operator(dtype: DType) -> Self {
         match dtype {
             DType::F16 => Self { relative: 2e-3, absolute: 5e-4 },
@@ -31,10 +32,10 @@ impl Tolerance {
     }
 }
 
-/// Fails with the worst element when the arrays differ.
+/// Compares an array with the expected one. `name` is the name of the tensor in messages.
 ///
 /// # Errors
-/// Different types, shapes or elements.
+/// If types or shapes differ, or an element differs by more than the tolerance. The message names the worst element.
 pub fn compare(name: &str, got: &Array, want: &Array, tolerance: Tolerance) -> Result<(), String> {
     if got.dtype != want.dtype || got.shape != want.shape {
         return Err(format!(
@@ -75,11 +76,12 @@ pub fn compare(name: &str, got: &Array, want: &Array, tolerance: Tolerance) -> R
                 None => Ok(()),
             }
         }
-        _ => Err(format!("{name}: a float array against an integer one")),
+        _ => Err(format!("{name}: one array holds floats, the other one integers")),
     }
 }
 
-/// True if an output of a case holds rows that were quantized. In f16 the scales differ, so packed words have no tolerance.
+/// True if an output of a test case holds quantized rows in packed words. In f16 the scales differ a little, so the words
+/// cannot be compared.
 pub fn quantizes_rows(graph: &Graph) -> bool {
     graph.outputs().iter().any(|output| matches!(graph.op(output.node), Op::QuantizeRows(_)))
 }

@@ -1,4 +1,4 @@
-//! Compiles a graph and runs it on the test device.
+//! Functions that compile a graph and run it on the test device.
 
 use crate::settings;
 use std::collections::BTreeMap;
@@ -13,29 +13,30 @@ use driftc::ir::ops::constant::random;
 use driftc::ir::tensor::DType;
 use driftc::target::{MatrixShape, TargetProfile};
 
-/// Returns the profile that tests compile for: `DRIFT_TEST_TARGET`, or the software driver's.
+/// Returns the target profile for which tests compile: the one that `DRIFT_TEST_TARGET` names, or the software driver's profile.
 pub fn target() -> TargetProfile {
     let name = settings::target_name();
     TargetProfile::load(&name).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Returns the profile for kernels on matrix units: the tests' profile if it has matrices, else the software driver's profile with
-/// matrices if the driver lists them. Returns `None` if no test device has matrices.
+/// Returns the target profile for tests of kernels on matrix units: the profile of the tests if it has cooperative matrices, or
+/// else the software driver's profile with matrices if the driver supports them. Returns `None` if no test device has matrix
+/// units.
 pub fn matrix_target() -> Option<TargetProfile> {
-    let own = target();
-    if own.features.cooperative_matrix {
-        return Some(own);
+    let target = target();
+    if target.features.cooperative_matrix {
+        return Some(target);
     }
     let able = TargetProfile::load("lavapipe-matrix").unwrap_or_else(|e| panic!("{e}"));
     let device = drift_runtime::device::probe(None).ok()?;
     let listed = |shape: &MatrixShape| {
         device.matrix_shapes.iter().any(|s| [s.m, s.n, s.k] == [shape.m, shape.n, shape.k])
     };
-    let same = own.name == "lavapipe" && able.matrix.first().is_some_and(listed);
+    let same = target.name == "lavapipe" && able.matrix.first().is_some_and(listed);
     same.then_some(able)
 }
 
-/// Compiles a graph, loads the bundle and runs it once. Returns the outputs in the graph's order.
+/// Compiles a graph for the tests' profile, loads the bundle and runs it once. Returns the outputs in the graph's order.
 pub fn run(
     graph: &Graph,
     options: &compile::Options,
@@ -46,7 +47,7 @@ pub fn run(
     run_lowered(&target, lowered, options, inputs)
 }
 
-/// Loads a lowered graph and runs it once.
+/// Writes a lowered graph to a bundle, loads the bundle and runs it once. Returns the outputs.
 pub fn run_lowered(
     target: &TargetProfile,
     lowered: Lowered,
@@ -56,18 +57,18 @@ pub fn run_lowered(
     run_session(&mut load(target, lowered, options)?, inputs)
 }
 
-/// Writes the bundle of a lowered graph and loads it.
+/// Writes a lowered graph to a bundle and loads the bundle on the test device.
 pub fn load(target: &TargetProfile, lowered: Lowered, options: &compile::Options) -> Result<Session, String> {
     let bundle = bundle(target, &[lowered], options)?;
     Session::from_bundle(bundle, &drift_runtime::Options::default()).map_err(|e| e.to_string())
 }
 
-/// Returns the options with SPIRV-Tools as validator of every emitted module.
+/// Returns compile options that let SPIRV-Tools validate every emitted SPIR-V module.
 pub fn validated(options: &compile::Options) -> compile::Options {
     compile::Options { finish: Some(drift_spirv_tools::validate), ..options.clone() }
 }
 
-/// The bundle of lowered functions.
+/// Writes lowered functions to a bundle for one target, and opens the bundle.
 pub fn bundle(
     target: &TargetProfile,
     functions: &[Lowered],
@@ -82,29 +83,30 @@ pub fn bundle(
     Bundle::from_vec(bytes).map_err(|e| e.to_string())
 }
 
-/// Values of a graph's symbols at the lower bounds, in the middle, and at the upper bounds. One empty set if there are no symbols.
+/// Returns three sets of values for a graph's symbols: at the lower bounds, in the middle, and at the upper bounds. Returns one
+/// empty set if the graph has no symbols.
 pub fn sizes(graph: &Graph) -> Vec<Bindings> {
     let at = |pick: usize| {
-        let of = |(low, high): &(i64, i64)| [*low, (low + high) / 2, *high][pick];
-        graph.bounds.iter().map(|(name, bounds)| (name.clone(), of(bounds))).collect()
+        let value = |(low, high): &(i64, i64)| [*low, (low + high) / 2, *high][pick];
+        graph.bounds.iter().map(|(name, bounds)| (name.clone(), value(bounds))).collect()
     };
     if graph.bounds.is_empty() { vec![Bindings::new()] } else { (0..3).map(at).collect() }
 }
 
-/// A random array for every input of a graph.
+/// Returns a random array for every input of a graph, with the sizes that the symbols give.
 pub fn random_inputs(graph: &Graph, symbols: &Bindings) -> Result<BTreeMap<String, Array>, String> {
     let mut inputs = BTreeMap::new();
     for (i, id) in graph.inputs().iter().enumerate() {
-        let input = graph.input(*id).ok_or("an input node without a payload")?;
+        let input = graph.input(*id).ok_or("the graph lists an input whose node is not an input")?;
         let shape: Option<Vec<usize>> =
             input.shape.iter().map(|d| usize::try_from(d.eval(symbols)?).ok()).collect();
-        let shape = shape.ok_or("a size that is not bound")?;
+        let shape = shape.ok_or("a symbol of an input's shape has no value")?;
         inputs.insert(input.name.clone(), random(input.dtype, &shape, 100 + i as u64));
     }
     Ok(inputs)
 }
 
-/// Runs the function `main` of a loaded bundle once.
+/// Runs the function `main` of a loaded bundle once; returns its outputs.
 pub fn run_session(
     session: &mut Session,
     inputs: &BTreeMap<String, Array>,
@@ -112,7 +114,7 @@ pub fn run_session(
     run_function(session, "main", inputs)
 }
 
-/// Runs a function of a loaded bundle once.
+/// Runs a function of a loaded bundle once; returns its outputs.
 pub fn run_function(
     session: &mut Session,
     function: &str,
@@ -137,12 +139,12 @@ pub fn run_function(
         .collect()
 }
 
-/// Converts an element type to the runtime's enum.
+/// Converts an element type of the compiler to the same type in the runtime's enum.
 pub fn host_type(dtype: DType) -> HostType {
     HOST_TYPES.iter().find(|(d, _)| *d == dtype).map_or(HostType::F32, |(_, h)| *h)
 }
 
-/// Converts an element type to the compiler's enum.
+/// Converts an element type of the runtime to the same type in the compiler's enum.
 pub fn dtype(host: HostType) -> DType {
     HOST_TYPES.iter().find(|(_, h)| *h == host).map_or(DType::F32, |(d, _)| *d)
 }

@@ -1,7 +1,7 @@
 //! Emitted shaders and plans, as text and as hashes: every candidate of a kernel with its shaders, and the plan of a model.
 //!
-//! Equal hashes show that a change does not affect the output. The hashes leave out the reasons of candidates, which only people
-//! read, and the elements of constants.
+//! Equal hashes before and after a change of the compiler show that the change does not affect its output. The hashes leave out
+//! the reasons of candidates, which only people read, and the elements of constants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -24,11 +24,11 @@ use driftc::shader::problem::Problem;
 use driftc::shader::{Binding, Bound, Launch};
 use driftc::target::TargetProfile;
 
-/// The models of `tests/corpus`.
+/// Names of the models of `tests/corpus` whose plans are hashed.
 pub const MODELS: [&str; 5] =
     ["distilbert_cls", "gpt2", "mobilenet_v1", "selfie_seg_like", "whisper_encoder"];
 
-/// Hashes the text that is written to it.
+/// Writer that computes the hash of the text that is written to it.
 #[derive(Default)]
 struct Hasher(blake3::Hasher);
 
@@ -40,17 +40,18 @@ impl Write for Hasher {
 }
 
 impl Hasher {
-    /// The first eight digits of the hash.
+    /// Returns the first eight hexadecimal digits of the hash.
     fn finish(&self) -> String {
         self.0.finalize().to_hex().chars().take(8).collect()
     }
 }
 
-/// Passes every candidate of every kernel for the cases of all operators on a target to `take`, with its launches, as text. In f16
-/// only the hooks differ, so one candidate of each kernel suffices.
+/// Calls `take` for every candidate of every kernel, for the test cases of all operators on a target, with the kernel's
+/// name and the candidate's launches as text. In f16 only the hooks of the shaders differ from f32, so one candidate of
+/// each kernel suffices.
 ///
 /// # Errors
-/// A case that does not go through the passes, or a candidate that cannot be launched.
+/// If the passes fail on a case, or a candidate gives no launches.
 pub fn candidates_of_cases(
     target: &TargetProfile,
     take: &mut dyn FnMut(&'static str, &str),
@@ -78,7 +79,7 @@ pub fn candidates_of_cases(
 
 fn candidate(name: &str, problem: &Problem<'_>, choice: &Choice) -> Result<String, String> {
     let mut text = format!("{name} {} {:.4e}\n", configuration(choice), choice.candidate.cost);
-    let launches = (choice.kernel.launches)(problem, &choice.candidate).map_err(|e| format!("{text}{e}"))?;
+    let launches = choice.kernel.specialized(problem, &choice.candidate).map_err(|e| format!("{text}{e}"))?;
     for launch in &launches {
         write_launch(launch, &mut text).map_err(|e| e.to_string())?;
         text += &written(launch, problem.target).map_err(|e| format!("{name}: {}: {e}", launch.kernel))?;
@@ -86,7 +87,7 @@ fn candidate(name: &str, problem: &Problem<'_>, choice: &Choice) -> Result<Strin
     Ok(text)
 }
 
-/// Returns the shader of a launch in the target's language if that is MSL or HLSL; else an empty text.
+/// Returns the shader of a launch in the target's shader language if that is MSL or HLSL, or else an empty text.
 fn written(launch: &Launch, target: &TargetProfile) -> Result<String, String> {
     let language = Language::from(target.api.name);
     match language {
@@ -94,16 +95,18 @@ fn written(launch: &Launch, target: &TargetProfile) -> Result<String, String> {
         Language::Msl | Language::Hlsl => {
             match emit::emit(&launch.wgsl, language, emit::spirv::Options::default())?.code {
                 Code::Msl(text) | Code::Hlsl(text) => Ok(text),
-                Code::Spirv(_) | Code::Wgsl(_) => Err("it is in another language".into()),
+                Code::Spirv(_) | Code::Wgsl(_) => {
+                    Err("the shader was emitted in another language than the target's".into())
+                }
             }
         }
     }
 }
 
-/// Returns a hash of each kernel's shaders for the cases on a target.
+/// Returns a hash of the shaders of each kernel, for the test cases of all operators on a target.
 ///
 /// # Errors
-/// As [`candidates_of_cases`].
+/// If the passes fail on a case, or a candidate gives no launches.
 pub fn kernels(target: &TargetProfile) -> Result<BTreeMap<&'static str, String>, String> {
     let mut hashers: BTreeMap<&str, Hasher> = BTreeMap::new();
     candidates_of_cases(target, &mut |kernel, text| {
@@ -112,10 +115,10 @@ pub fn kernels(target: &TargetProfile) -> Result<BTreeMap<&'static str, String>,
     Ok(hashers.into_iter().map(|(kernel, hasher)| (kernel, hasher.finish())).collect())
 }
 
-/// Runs the passes on a case.
+/// Parses a test case and runs all passes on its graph.
 ///
 /// # Errors
-/// A text that is no graph, or a pass that breaks it.
+/// If the text is not a valid graph, or a pass fails.
 pub fn after_passes(case: &str, target: &TargetProfile, precision: Precision) -> Result<Graph, String> {
     let mut graph = graph_text::parse(case).map_err(|e| e.to_string())?;
     let context = Context { target, precision };
@@ -123,10 +126,10 @@ pub fn after_passes(case: &str, target: &TargetProfile, precision: Precision) ->
     Ok(graph)
 }
 
-/// Writes the plans of a model's functions for a target: dispatches with their shaders, and the location of every tensor.
+/// Writes the plans of a model's functions for a target as text: dispatches with their shaders, and the location of every tensor.
 ///
 /// # Errors
-/// A model that does not compile for the target.
+/// If the model does not compile for the target.
 pub fn model(
     graph: &Graph,
     target: &TargetProfile,
@@ -138,7 +141,7 @@ pub fn model(
     functions.iter().try_for_each(|function| write_plan(function, out)).map_err(|e| e.to_string())
 }
 
-/// The models of some paths: ONNX files, and folders with a `model.onnx` or with folders of models.
+/// Lists the ONNX models of some paths, with names. A path is a file, a folder with a `model.onnx`, or a folder of such folders.
 pub fn models(paths: &[PathBuf]) -> Vec<(String, PathBuf)> {
     let mut out = Vec::new();
     for path in paths {
@@ -157,25 +160,26 @@ pub fn models(paths: &[PathBuf]) -> Vec<(String, PathBuf)> {
     out
 }
 
-/// A model's graph with its sizes as symbols.
+/// Imports an ONNX model; its unknown sizes become symbols.
 ///
 /// # Errors
-/// A model that the importer refuses.
+/// If the importer refuses the model.
 pub fn import(path: &Path) -> Result<Graph, String> {
     Ok(onnx::load(path, &onnx::Options::default()).map_err(|e| e.to_string())?.graph)
 }
 
-/// Returns the hash of a model's plan for a target.
+/// Returns the hash of a model's plans for a target.
 ///
 /// # Errors
-/// As [`model`].
+/// If the model does not compile for the target.
 pub fn model_hash(graph: &Graph, target: &TargetProfile, precision: Precision) -> Result<String, String> {
     let mut hasher = Hasher::default();
     model(graph, target, precision, &mut hasher)?;
     Ok(hasher.finish())
 }
 
-/// A line for each cell that is not empty: `name target hash`, in the order of the names, then of the targets.
+/// Returns the text of `emission.txt`: a line `name target hash` for each pair of a name and a target for which `cell`
+/// returns a hash, in the order of the names, then of the targets.
 pub fn lines<'a>(
     names: impl IntoIterator<Item = &'a str>,
     targets: &[TargetProfile],

@@ -1,4 +1,4 @@
-//! Common code of the tests.
+//! Code that several tests use.
 
 pub use drift_demo::onnx;
 

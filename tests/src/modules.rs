@@ -1,26 +1,26 @@
-//! Which files of a crate depend on which, read from the text of the sources.
+//! Dependencies between the files of a crate, found by reading the source text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-/// A file of a crate.
+/// Source file of a crate with the names that it uses.
 #[derive(Debug, Default)]
 pub struct Module {
-    /// Modules whose items the file's code names, without its tests.
+    /// Modules whose items the file's code names. The file's tests do not count.
     pub uses: BTreeSet<String>,
-    /// Items that the file re-exports, with the path of each.
+    /// Items that the file re-exports (`pub use`), with the path from which each comes.
     exports: BTreeMap<String, Vec<String>>,
-    /// Modules whose items it re-exports all.
+    /// Modules of which the file re-exports all items (`pub use path::*`).
     globs: Vec<Vec<String>>,
-    /// Paths in the code, from the crate's root.
+    /// Paths of items that the file's code names, from the crate's root.
     paths: Vec<Vec<String>>,
 }
 
-/// Reads the modules of a crate's source folder, by name: `ir::graph`; the root has an empty name.
+/// Reads all modules of a crate's source folder. Keys are module names such as `ir::graph`; the crate's root has an empty name.
 ///
 /// # Errors
-/// A folder or a file that cannot be read.
+/// If a folder or a file cannot be read.
 pub fn modules(folder: &Path) -> io::Result<BTreeMap<String, Module>> {
     let mut files = Vec::new();
     collect(folder, &mut Vec::new(), &mut files)?;
@@ -97,13 +97,13 @@ fn read(name: &[String], text: &str, names: &BTreeSet<String>) -> Module {
     module
 }
 
-/// Offset of the next `use` declaration.
+/// Returns the offset of the first `use` declaration in the code.
 fn find_use(code: &str) -> Option<usize> {
     let found = code.match_indices("use ");
     found.map(|(at, _)| at).find(|at| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
-/// Module that owns the item of a path, following re-exports at most `depth` times.
+/// Returns the module that defines the item of a path, following re-exports at most `depth` times.
 fn owner(modules: &BTreeMap<String, Module>, path: &[String], depth: usize) -> Option<String> {
     let known = (0..=path.len()).rev().find(|n| modules.contains_key(&path[..*n].join("::")))?;
     let name = path[..known].join("::");
@@ -119,7 +119,7 @@ fn owner(modules: &BTreeMap<String, Module>, path: &[String], depth: usize) -> O
     (known < path.len()).then_some(name)
 }
 
-/// Paths that start with `crate`, `super` or `self` outside of `use`.
+/// Returns the paths in code outside of `use` declarations that start with `crate`, `super` or `self`, from the crate's root.
 fn inline_paths(name: &[String], code: &str) -> Vec<Vec<String>> {
     let mut out = Vec::new();
     for start in ["crate::", "super::", "self::"] {
@@ -137,7 +137,7 @@ fn inline_paths(name: &[String], code: &str) -> Vec<Vec<String>> {
     out
 }
 
-/// A path from the crate's root; `None` if it leads into another crate.
+/// Rewrites a path so that it starts at the crate's root. Returns `None` if the path leads into another crate.
 fn absolute(name: &[String], path: &[String], names: &BTreeSet<String>) -> Option<Vec<String>> {
     let mut base = name.to_vec();
     let mut rest = path;
@@ -151,8 +151,8 @@ fn absolute(name: &[String], path: &[String], names: &BTreeSet<String>) -> Optio
             }
         }
         child => {
-            let own = [name, &[child.to_owned()]].concat().join("::");
-            if !names.contains(&own) {
+            let child = [name, &[child.to_owned()]].concat().join("::");
+            if !names.contains(&child) {
                 return None;
             }
         }
@@ -161,7 +161,7 @@ fn absolute(name: &[String], path: &[String], names: &BTreeSet<String>) -> Optio
     Some(base)
 }
 
-/// Paths of a `use` tree: `a::{b, c::d}` gives `a::b` and `a::c::d`.
+/// Returns the paths of a `use` tree: `a::{b, c::d}` gives `a::b` and `a::c::d`.
 fn expand(tree: &str) -> Vec<Vec<String>> {
     let tree = tree.trim();
     let Some(open) = tree.find('{') else {
@@ -190,7 +190,7 @@ fn expand(tree: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// The text without comments and strings.
+/// Returns source text without comments and strings.
 fn code_of(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
@@ -212,8 +212,8 @@ fn code_of(text: &str) -> String {
     out
 }
 
-/// The code with the paths in inline modules (`mod name { .. }`) as the file itself would write them: each module
-/// around a path removes one `super`.
+/// Rewrites the paths in inline modules (`mod name { .. }`) as if they stood at the top level of the file: each enclosing
+/// module removes one `super`.
 fn flatten_modules(code: &str) -> String {
     let mut out = String::new();
     let (mut depth, mut modules) = (0usize, Vec::new());
@@ -243,7 +243,7 @@ fn flatten_modules(code: &str) -> String {
     out
 }
 
-/// Code up to the tests of the file, which stand at its end.
+/// Returns the code before the test module of a file, which stands at its end.
 fn without_tests(code: &str) -> String {
     let tests = code.find("#[cfg(test)]\nmod ").filter(|at| code[*at..].contains('{'));
     tests.map_or(code, |at| &code[..at]).to_owned()

@@ -1,9 +1,9 @@
 //! Random small graphs for property tests: a seed makes one graph, and arrays for its inputs.
 //!
-//! A graph grows from one to three inputs by steps, each applied to a value that is already there: element
-//! functions, matmuls, convolutions, pools, reductions, norms and data movement, and also the longer patterns that exporters write
-//! and passes recognize. Sizes are small and odd, some are symbols. Values stay near one, and discontinuous functions are rare, so
-//! that a rewrite which only reorders rounding changes little.
+//! A graph grows from one to three inputs by steps. Each step applies to a value that is already in the graph and adds element
+//! functions, matmuls, convolutions, pools, reductions, norms and data movement, or one of the longer patterns that exporters
+//! write and passes recognize. Sizes are small and odd, some are symbols. Values stay near one, and discontinuous functions are
+//! rare, so that a rewrite which only reorders rounding changes little.
 
 mod patterns;
 mod steps;
@@ -18,20 +18,20 @@ use driftc::ir::graph::{Graph, NodeId};
 use driftc::ir::ops::constant::random;
 use driftc::ir::tensor::DType;
 
-/// Maximum number of elements of a value, with every symbol at its upper bound.
+/// Maximum number of elements of a tensor in a random graph, with every symbol at its upper bound.
 const MAX_ELEMENTS: i64 = 1500;
 
-/// Splitmix64, which gives the same numbers on every machine.
+/// Pseudo-random number generator (splitmix64), which gives the same numbers on every machine.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator for a seed.
+    /// Creates a random number generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 random bits.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -40,32 +40,32 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`, which must not be 0.
+    /// Returns a random number below `n`, which must not be 0.
     pub fn below(&mut self, n: usize) -> usize {
         (self.draw() % n as u64) as usize
     }
 
-    /// True once in `n` times.
+    /// Returns true with a probability of 1 / `n`.
     pub fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// One of the items.
+    /// Returns a random item of a list.
     pub fn pick<T: Clone>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())].clone()
     }
 
-    /// A float in `low..high`.
+    /// Returns a random float in `low..high`.
     pub fn float(&mut self, low: f32, high: f32) -> f32 {
         low + (high - low) * (self.draw() >> 40) as f32 / (1u64 << 24) as f32
     }
 }
 
-/// State of a growing graph, which steps read and extend.
+/// State of a random graph while it grows. Steps read and extend it.
 struct Growth<'g> {
     builder: Builder<'g>,
     rng: Rng,
-    /// Float values so far, of at most [`MAX_ELEMENTS`] elements.
+    /// Float tensors of the graph so far to which steps can apply; each has at most [`MAX_ELEMENTS`] elements.
     values: Vec<NodeId>,
 }
 
@@ -75,18 +75,18 @@ impl Growth<'_> {
         self.builder.tensor(x).shape.clone()
     }
 
-    /// The last size, when it is known.
+    /// Returns the size of a tensor's last axis, or `None` if the size is symbolic.
     fn width(&self, x: NodeId) -> Option<usize> {
         self.shape(x).last()?.as_known()?.try_into().ok()
     }
 
-    /// A constant with elements in `-scale..scale`.
+    /// Adds a constant with random elements in `-scale..scale`.
     fn constant(&mut self, shape: &[usize], scale: f32) -> Result<NodeId> {
         let values = (0..count(shape)).map(|_| self.rng.float(-scale, scale)).collect();
         self.builder.constant(&Array::f32(shape, values))
     }
 
-    /// True if a value of this shape is neither too large nor possibly empty.
+    /// True if a tensor has at most [`MAX_ELEMENTS`] elements, at most six axes, and no axis that may be empty.
     fn fits(&self, x: NodeId) -> bool {
         let bounds = &self.builder.graph.bounds;
         let ranges: Vec<(i64, i64)> = self.shape(x).iter().map(|d| d.range(bounds)).collect();
@@ -95,7 +95,7 @@ impl Growth<'_> {
     }
 }
 
-/// Returns the graph of a seed.
+/// Returns the random graph of a seed.
 ///
 /// # Panics
 /// If the graph refuses the operator of a step: a defect of the step or of shape inference.
@@ -142,7 +142,7 @@ fn grow(graph: &mut Graph, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Images, sequences, matrices, and anything small.
+/// Returns the random shape of an input: an image, a sequence, a matrix, or another small tensor.
 fn input_shape(g: &mut Growth<'_>) -> Vec<Dim> {
     let mut size = |sizes: &[usize]| Dim::from(g.rng.pick(sizes));
     let shape = match size(&[0, 0, 0, 1, 1, 2, 3]).as_known() {
@@ -157,7 +157,7 @@ fn input_shape(g: &mut Growth<'_>) -> Vec<Dim> {
     shape
 }
 
-/// The shape with one size made a symbol; an image's size stays large enough for small windows.
+/// Replaces one size of a shape by a symbol. The lower bound of an image's height stays large enough for small windows.
 fn symbolic(g: &mut Growth<'_>, mut shape: Vec<Dim>) -> Vec<Dim> {
     let (axis, name, bounds) = match shape.len() {
         4 if g.rng.once_in(2) => (2, "h", (5, 9)),
@@ -169,10 +169,10 @@ fn symbolic(g: &mut Growth<'_>, mut shape: Vec<Dim>) -> Vec<Dim> {
     shape
 }
 
-/// Arrays for the graph's inputs; the seed also chooses the symbols' values.
+/// Returns random arrays for a graph's inputs. The seed also determines the values of the symbols.
 ///
 /// # Panics
-/// When an input's size is not a size.
+/// If a size of an input is negative or has an unknown symbol.
 pub fn inputs(graph: &Graph, seed: u64) -> BTreeMap<String, Array> {
     let mut rng = Rng::new(seed ^ 0x5eed);
     let mut symbols = Bindings::new();

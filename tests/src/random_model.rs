@@ -1,8 +1,8 @@
-//! Stored models with random changes: a seed gives one model and a description of its changes.
+//! Stored ONNX models with random changes: a seed determines one model and its changes.
 //!
-//! The models are the official ONNX operator tests and folders of exported networks. Most changes leave a model well-formed
-//! (another size everywhere, another element type, one more node), because a model that the importer refuses tests nothing else.
-//! [`changes`] lists the changes, [`outcome`] compiles the models.
+//! The stored models are the official ONNX operator tests and folders of exported networks. Most changes leave a model
+//! well-formed (another size everywhere, another element type, one more node), because a model that the importer refuses does
+//! not test the compiler. [`changes`] lists the changes, [`outcome`] compiles the models.
 
 pub mod changes;
 pub mod outcome;
@@ -14,11 +14,12 @@ use crate::random_graph::Rng;
 use changes::CHANGES;
 pub use pool::{Pool, Stored};
 
-/// Maximum number of changes of one model.
+/// Maximum number of random changes of one model.
 const MOST_CHANGES: usize = 4;
 
 impl Pool {
-    /// Returns the model of a seed, and a line with its origin and changes; `None` if its file is not a model.
+    /// Returns the changed model of a seed, and a line with its origin and changes. Returns `None` if the stored file is not a
+    /// model.
     pub fn model(&self, seed: u64) -> Option<(String, ModelProto)> {
         let rng = &mut Rng::new(seed);
         let (mut story, mut stored) = self.any(rng)?;

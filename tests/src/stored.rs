@@ -1,7 +1,8 @@
-//! Models stored with inputs and expected outputs: folders of the official ONNX tests, and folders of arrays.
+//! Reads ONNX models that are stored with inputs and expected outputs: folders of the official ONNX tests, and folders of
+//! `.npy` arrays.
 //!
-//! A folder is one case: `model.onnx` beside `test_data_set_0/{input,output}_N.pb`, or beside `meta.json` and
-//! the `.npy` files it names.
+//! A folder holds one case: `model.onnx` and either `test_data_set_0/{input,output}_N.pb`, or `meta.json` with the `.npy` files
+//! that it names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,23 +14,23 @@ use driftc::ir::array::Array;
 use driftc::ir::tensor::DType;
 use prost::Message;
 
-/// A model with its inputs and expected outputs.
+/// Stored ONNX model with its inputs and expected outputs.
 #[derive(Debug)]
 pub struct Case {
     /// The model file.
     pub model: PathBuf,
-    /// Names of the inputs in the model's order.
+    /// Names of the model's inputs, in the model's order.
     pub order: Vec<String>,
-    /// Arrays by input name.
+    /// Input arrays by the name of the input.
     pub inputs: BTreeMap<String, Array>,
-    /// Arrays by output name, in order.
+    /// Names of the outputs with the expected arrays, in the model's order.
     pub outputs: Vec<(String, Array)>,
 }
 
-/// Reads the case in a folder.
+/// Reads the model, inputs and expected outputs in a folder.
 ///
 /// # Errors
-/// When a file is missing or cannot be represented.
+/// If a file is missing or malformed, or an array has a type that is not supported.
 pub fn read(folder: &Path) -> Result<Case, String> {
     let model = folder.join("model.onnx");
     let meta = folder.join("meta.json");
@@ -69,9 +70,9 @@ fn protobuf(folder: &Path, model: PathBuf) -> Result<Case, String> {
         for (i, name) in names.into_iter().enumerate() {
             let raw = bytes(&data.join(format!("{kind}_{i}.pb")))?;
             // The file's own name wins: some folders list inputs in another order.
-            let own = TensorProto::decode(raw.as_slice()).map_err(|e| e.to_string())?;
+            let proto = TensorProto::decode(raw.as_slice()).map_err(|e| e.to_string())?;
             let array = tensor(raw.into()).map_err(|e| e.to_string())?;
-            list.push((if own.name().is_empty() { name } else { own.name().to_string() }, array));
+            list.push((if proto.name().is_empty() { name } else { proto.name().to_string() }, array));
         }
         Ok(list)
     };
@@ -81,7 +82,7 @@ fn protobuf(folder: &Path, model: PathBuf) -> Result<Case, String> {
     Ok(Case { model, order, inputs: inputs.into_iter().collect(), outputs })
 }
 
-/// Reads a `.npy` file.
+/// Reads an array from a `.npy` file.
 ///
 /// # Errors
 /// If the file is not `.npy`, or its element type is not supported.
@@ -111,10 +112,10 @@ pub fn npy(path: &Path) -> Result<Array, String> {
     Array::from_bytes(dtype, &shape, &raw[start..]).map_err(|e| fail(&e))
 }
 
-/// Writes a `.npy` file; bf16 as ml_dtypes has it.
+/// Writes an array to a `.npy` file. The type bf16 is written as `<V2`, as the Python package ml_dtypes writes it.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn write_npy(path: &Path, array: &Array) -> Result<(), String> {
     let descr = match array.dtype {
         DType::F32 => "<f4",

@@ -1,5 +1,5 @@
-//! Writes bundles for browsers, with inputs and expected outputs of the CPU reference or of stored files, to a folder with an index.
-//! A program in another language runs and compares them.
+//! Writes bundles for tests in browsers to a folder, with an index. Inputs and expected outputs come from the CPU reference or
+//! from stored files. A JavaScript program runs the bundles and compares the outputs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,21 +21,21 @@ use crate::compare::{Tolerance, quantizes_rows};
 use crate::device::{host_type, random_inputs, sizes};
 use crate::emission::{after_passes, models};
 
-/// Selection of a kernel's candidates.
+/// Selection of the candidates for which bundles are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Candidates {
-    /// Every one.
+    /// Every candidate of every case.
     All,
-    /// The cheapest, for every N-th case and for cases with possibly empty arrays.
+    /// Only the cheapest candidate, and only for every N-th case and for cases with arrays that may be empty.
     CheapestOf(usize),
 }
 
-/// Destination and options of the bundles.
+/// Destination folder, target profile and precision of the bundles that are written.
 #[derive(Debug)]
 pub struct Job<'a> {
-    /// The folder, which exists.
+    /// Existing folder to which bundles are written.
     pub out: &'a Path,
-    /// Target of the bundles.
+    /// Target profile of the bundles.
     pub target: &'a TargetProfile,
     /// Precision of the bundles.
     pub precision: Precision,
@@ -58,10 +58,11 @@ impl Job<'_> {
         })
     }
 
-    /// Writes the kernel cases: a bundle for each case, kernel and selected candidate.
+    /// Writes bundles for the test cases of kernels: one for each case, kernel and selected candidate. Returns the entries of
+    /// the index.
     ///
     /// # Errors
-    /// A case that does not compile, or a file that cannot be written.
+    /// If a case does not compile, or a file cannot be written.
     pub fn kernels(&self, which: Candidates) -> Result<Vec<Value>, String> {
         let cases: Vec<(String, &str)> = CASES
             .iter()
@@ -114,9 +115,10 @@ impl Job<'_> {
             for candidate in 0.. {
                 options.plan.prefer_candidate = candidate;
                 let lowered = lower(&graph, self.target, &options).map_err(|e| named(e.to_string()))?;
-                let own = lowered.plan.decisions.iter();
-                let own = own.filter(|d| d.choices.first().is_some_and(|c| c.kernel.name == kernel.name));
-                let candidates = own.map(|d| d.choices.len()).max().unwrap_or(1);
+                let decisions = lowered.plan.decisions.iter();
+                let decisions =
+                    decisions.filter(|d| d.choices.first().is_some_and(|c| c.kernel.name == kernel.name));
+                let candidates = decisions.map(|d| d.choices.len()).max().unwrap_or(1);
                 // Candidates may have different metadata and equal shaders.
                 let shaders: Vec<String> =
                     lowered.plan.dispatches.iter().map(|s| s.launch.wgsl.clone()).collect();
@@ -142,10 +144,11 @@ impl Job<'_> {
         Ok(entries)
     }
 
-    /// Writes models with their stored inputs and outputs, which are `.npy` files beside them.
+    /// Writes bundles of models whose inputs and expected outputs are stored as `.npy` files beside them. Returns the entries
+    /// of the index.
     ///
     /// # Errors
-    /// A model that does not compile, or a file that cannot be written.
+    /// If a model does not compile, or a file cannot be written.
     pub fn models(&self, folders: &[PathBuf]) -> Result<Vec<Value>, String> {
         let mut entries = Vec::new();
         for (name, path) in models(folders) {
@@ -170,28 +173,30 @@ impl Job<'_> {
     }
 }
 
-/// True if an array of a case may be empty.
+/// True if an array of a test case may be empty, because a symbol has the lower bound 0.
 fn may_be_empty(case: &str) -> bool {
     graph_text::parse(case).is_ok_and(|graph| graph.bounds.values().any(|(low, _)| *low == 0))
 }
 
-/// Writes the index of a folder.
+/// Writes the index of a folder of bundles, `index.json`.
 ///
 /// # Errors
-/// A file that cannot be written.
+/// If the file cannot be written.
 pub fn index(out: &Path, entries: &[Value]) -> Result<(), String> {
     let text = serde_json::to_string(entries).map_err(|e| e.to_string())?;
     std::fs::write(out.join("index.json"), text).map_err(|e| e.to_string())
 }
 
-/// Appends an array to the bytes of a file and returns its position.
+/// Appends an array to the bytes of a data file. Returns the array's entry in the index, with name, type, shape, and
+/// position in the data file.
 fn place(name: &str, array: &Array, bytes: &mut Vec<u8>) -> Value {
     // Arrays of elements of 8 bytes are read where they lie.
     bytes.resize(bytes.len().next_multiple_of(8), 0);
-    let own = array.to_bytes();
+    let elements = array.to_bytes();
     let at = bytes.len();
-    bytes.extend(&own);
+    bytes.extend(&elements);
     json!({
-        "name": name, "type": host_type(array.dtype).name(), "shape": array.shape, "offset": at, "bytes": own.len(),
+        "name": name, "type": host_type(array.dtype).name(), "shape": array.shape,
+        "offset": at, "bytes": elements.len(),
     })
 }

@@ -1,8 +1,8 @@
 //! Compiles a built-in architecture with random weights into a bundle:
 //! `cargo run -p drift-benches --bin build-model -- sd14-unet -t nvidia-hopper --precision f16 -o unet.drift`
 //!
-//! In f16 the model itself is f16: its inputs, outputs and weights, like an export in half precision. The weights go through a file
-//! beside the bundle, which is removed at the end, so memory does not grow with them.
+//! With `--precision f16` the model's inputs, outputs and weights are f16 too, like an export in half precision. The weights are
+//! written to a file beside the bundle, which is removed at the end, so that they need not fit into memory.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     {
         let memory = &lowered.plan.memory;
         println!(
-            "{}: {} dispatches, intermediate memory {:.2} MB (at least {:.2}, unshared {:.2})",
+            "{}: {} dispatches, intermediate memory {:.2} MB (lower bound {:.2}, without reuse {:.2})",
             target.name,
             lowered.plan.dispatches.len(),
             memory.peak as f64 / 1e6,

@@ -1,8 +1,8 @@
 //! Fits cost parameters to a profile's measurements: `cargo run -p drift-benches --bin fit -- PROFILE`.
 //!
-//! PROFILE is the name of a built-in profile: the measurements are `targets/measured/PROFILE.txt`, and the parameters go to
-//! `targets/costs/PROFILE.toml`. Or PROFILE is the path of `mine.toml`: the measurements are `measured/mine.txt` beside it, and the
-//! parameters go to `costs/mine.toml`.
+//! PROFILE is the name of a built-in profile: the measurements are read from `targets/measured/PROFILE.txt`, and the parameters
+//! are written to `targets/costs/PROFILE.toml`. Or PROFILE is a path such as `mine.toml`: the measurements are read from
+//! `measured/mine.txt` beside it, and the parameters are written to `costs/mine.toml` beside it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,12 +10,14 @@ use drift_benches::fit::{file, judge};
 use driftc::plan::tuning::Database;
 use driftc::target::TargetProfile;
 
-/// Number of problems to print, those with the largest regret.
+/// Number of problems to print, largest regret first.
 const SHOWN: usize = 12;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let Some(name) = std::env::args().nth(1) else {
-        return Err("usage: fit PROFILE, a name or the path of a TOML file".into());
+        return Err(
+            "usage: fit PROFILE, the name of a built-in target profile or the path of its TOML file".into()
+        );
     };
     let profile = TargetProfile::load(&name)?;
     let path = Path::new(&name);
@@ -29,9 +31,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let before = judge(&profile, &Database::load(&measured)?)?;
     let (text, after) = file(&profile, &measured)?;
     for (what, judged) in [("before", &before), ("after", &after)] {
-        println!("{what}: {:?}, {} selected candidates not measured", judged.fit, judged.unmeasured);
+        println!(
+            "accuracy {what} the fit: {:?}; {} selected candidates have no measurement",
+            judged.fit, judged.unmeasured
+        );
         let within = judged.regrets.iter().filter(|(regret, _)| *regret <= 1.15).count();
-        println!("  {within} of {} selections are within 15 % of the fastest", judged.regrets.len());
+        println!(
+            "  {within} of {} selected candidates are within 15 % of the fastest candidate",
+            judged.regrets.len()
+        );
     }
     for (regret, problem) in after.regrets.iter().take(SHOWN) {
         println!("{regret:.2}  {problem}");

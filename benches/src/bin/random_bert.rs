@@ -1,22 +1,23 @@
 //! Writes a Hugging Face folder of a `BertModel` with random f16 weights, to compile models of any size:
-//! `cargo run -p drift-benches --bin random-bert -- FOLDER` is one of 6.9 billion parameters.
+//! `cargo run -p drift-benches --bin random-bert -- FOLDER` writes a model of 6.9 billion parameters.
 //!
-//! The weights are drawn and written one by one, into files of 5 GB with an index, as in large checkpoints.
+//! The random weights are generated and written tensor by tensor, into safetensors files of 5 GB with an index, as in large
+//! checkpoints.
 
 use std::path::PathBuf;
 
 use clap::Parser;
 use drift_models::random::bert::{Bert, write};
 
-/// Bytes of one file of the checkpoint.
+/// Maximum bytes of one safetensors file of the checkpoint.
 const FILE: usize = 5_000_000_000;
 
 /// Writes a Hugging Face folder of a BertModel with random f16 weights.
 #[derive(Debug, Parser)]
 struct Args {
-    /// The folder to write
+    /// Folder to write the model to
     folder: PathBuf,
-    /// Hidden size; the intermediate size is four times larger
+    /// Hidden size; the feed-forward size is four times as large
     #[arg(long, default_value_t = 4096)]
     hidden: usize,
     /// Layers

@@ -1,4 +1,4 @@
-//! The file of a fit, as in `targets/costs/`.
+//! Text of a file with fitted cost parameters, as in `targets/costs/`.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use driftc::target::costs::Number;
 
 use super::Fitted;
 
-/// The text of the file.
+/// Returns the text of a profile's file in `targets/costs/`.
 pub(super) fn text(profile: &str, device: &str, fitted: &Fitted) -> String {
     let fit = &fitted.fit;
     let mut text = String::new();

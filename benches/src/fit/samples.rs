@@ -1,4 +1,4 @@
-//! The calibration suite with its measurements.
+//! Problems of the calibration suite with the measured times of their candidates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use driftc::shader::problem::Problem;
 use driftc::target::TargetProfile;
 use rayon::prelude::*;
 
-/// Logarithmic estimation error above which a further error adds nothing.
+/// Error |ln(estimate / time)| from which the loss of an estimate grows linearly instead of quadratically.
 const OUTLIER: f64 = 1.0;
-/// Assumed regret of a selected candidate that was not measured.
+/// Minimum regret that is assumed for a problem whose selected candidate was not measured.
 const UNKNOWN: f64 = 1.3;
 
-/// The graphs of the calibration suite, without the elements of their constants.
+/// Graphs of the calibration suite, lowered for a target, without the elements of their constants.
 pub(super) fn graphs(target: &TargetProfile) -> Result<Vec<Graph>, Box<dyn std::error::Error>> {
     let lowered = calibration_suite::graphs().into_par_iter().map(|suite_graph| {
         let mut graph = suite_graph.lowered(target)?;
@@ -30,33 +30,33 @@ pub(super) fn graphs(target: &TargetProfile) -> Result<Vec<Graph>, Box<dyn std::
 /// A candidate with its measured time in nanoseconds.
 pub(super) struct Entry {
     pub(super) kernel: &'static str,
-    /// Configuration in the form of a profile's overrides.
+    /// Kernel name and knobs, in the form of a profile's `overrides`.
     pub(super) configuration: String,
-    /// `None` if it was not measured.
+    /// Measured nanoseconds; `None` if the candidate was not measured.
     pub(super) time: Option<f64>,
-    /// True if each of its knob values occurs in the measurements of its kernel.
+    /// True if each of the candidate's knob values occurs in the measurements of its kernel.
     known: bool,
 }
 
 impl Entry {
-    /// Its knobs with their values.
+    /// Knobs of the candidate, each as `name=value`.
     fn knobs(&self) -> impl Iterator<Item = &str> {
         self.configuration.split(' ').skip(1)
     }
 }
 
-/// A problem with its candidates, in the order of the kernels.
+/// A measured problem with its candidates (entries), in the order of the list of kernels.
 pub(super) struct Sample<'g> {
     pub(super) key: String,
     problem: Problem<'g>,
     kernels: Vec<(&'static Kernel, usize)>,
     pub(super) entries: Vec<Entry>,
     best: f64,
-    /// The entry that the profile's override selects, whatever its cost.
+    /// Index of the entry that the profile's override selects, whatever its estimate.
     overridden: Option<usize>,
 }
 
-/// All problems with a measurement, each once.
+/// All problems of the calibration suite that have a measurement, each once.
 pub(super) struct Samples<'g> {
     pub(super) all: Vec<Sample<'g>>,
 }
@@ -87,7 +87,7 @@ impl<'g> Samples<'g> {
     }
 }
 
-/// Returns a configuration without the hash of its kernel's source, in the form of a profile's overrides.
+/// Returns a configuration of a tuning database without the hash of the kernel's source, in the form of a profile's `overrides`.
 fn without_hash(configuration: &str) -> String {
     let (kernel, knobs) =
         configuration.split_once(' ').map_or((configuration, ""), |(kernel, knobs)| (kernel, knobs));
@@ -138,7 +138,7 @@ impl<'g> Sample<'g> {
         best.is_finite().then(|| Self { key: key.to_owned(), problem, kernels, entries, best, overridden })
     }
 
-    /// Estimates of all entries; NaN for kernels outside of `only`.
+    /// Estimates in nanoseconds of all entries of the problem; NaN for entries of kernels outside of `only`.
     pub(super) fn costs(&self, target: &TargetProfile, only: Option<&BTreeSet<&'static str>>) -> Vec<f64> {
         let problem = Problem { target, ..self.problem.clone() };
         let mut out = Vec::with_capacity(self.entries.len());
@@ -155,13 +155,14 @@ impl<'g> Sample<'g> {
         out
     }
 
-    /// The cheapest entry that satisfies a condition; the first of equals.
+    /// Returns the cheapest entry that satisfies `wanted`, and its cost. If entries are equally cheap, returns the first.
     fn cheapest(&self, costs: &[f64], wanted: impl Fn(&Entry) -> bool) -> Option<(&Entry, f64)> {
         let both = self.entries.iter().zip(costs).filter(|(entry, _)| wanted(entry));
         both.map(|(e, c)| (e, *c)).reduce(|best, next| if next.1 < best.1 { next } else { best })
     }
 
-    /// The selected entry among the measured ones: its regret, and the factor between its time and its estimate.
+    /// Returns the regret of the measured entry that would be selected, and the factor (at least 1) between its time and its
+    /// estimate.
     pub(super) fn selection(&self, costs: &[f64]) -> Option<(f64, f64)> {
         let overridden = self.overridden.and_then(|i| Some((self.entries.get(i)?, *costs.get(i)?)));
         let measured = overridden.filter(|(entry, _)| entry.time.is_some());
@@ -170,7 +171,7 @@ impl<'g> Sample<'g> {
         Some((time / self.best, (time / cost).max(cost / time)))
     }
 
-    /// Description of the selected and the fastest entry.
+    /// Configurations and times of the selected and the fastest entry, for reports.
     pub(super) fn description(&self, costs: &[f64]) -> String {
         let Some((entry, _)) = self.cheapest(costs, |e| e.time.is_some()) else { return String::new() };
         let fastest = self.entries.iter().find(|e| e.time == Some(self.best));
@@ -178,19 +179,21 @@ impl<'g> Sample<'g> {
         format!("{} {:.0} ns; {fastest} {:.0} ns", entry.configuration, entry.time.unwrap_or(0.0), self.best)
     }
 
-    /// True if the cheapest entry was measured. Measurements say nothing about knob values that were added later.
+    /// True if the selected entry was measured. Entries with knob values that occur in no measurement are ignored: the values
+    /// were added to the kernel later.
     pub(super) fn selection_is_measured(&self, costs: &[f64]) -> bool {
         self.overridden.is_some()
             || self.cheapest(costs, |e| e.known).is_some_and(|(entry, _)| entry.time.is_some())
     }
 
-    /// Regret of the selected entry.
+    /// Regret of the selected entry, at least [`UNKNOWN`] if this entry was not measured.
     pub(super) fn regret(&self, costs: &[f64]) -> f64 {
         let regret = self.selection(costs).map_or(1.0, |(regret, _)| regret);
         if self.selection_is_measured(costs) { regret } else { regret.max(UNKNOWN) }
     }
 
-    /// Error of the estimates of some kernels' entries, in logarithms; slow entries count less.
+    /// Weighted mean error of the estimates for the measured entries of `kernels`, computed from |ln(estimate / time)|. Slow
+    /// entries weigh less.
     pub(super) fn error(&self, costs: &[f64], kernels: &BTreeSet<&'static str>) -> f64 {
         let (mut sum, mut weights) = (0.0, 0.0);
         for (entry, cost) in self.entries.iter().zip(costs).filter(|(e, _)| kernels.contains(e.kernel)) {

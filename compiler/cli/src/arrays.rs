@@ -10,7 +10,7 @@ use driftc::ir::tensor::DType;
 use crate::failure::{Failure, Result};
 use crate::npy;
 
-/// Value of a `NAME=FILE` or `POSITION=FILE` argument.
+/// A `NAME=FILE` or `POSITION=FILE` argument: the name or the position of an input or output, and a file.
 #[derive(Debug, Clone)]
 pub(crate) struct NamedFile {
     pub(crate) name: String,
@@ -27,7 +27,8 @@ pub(crate) fn named_file(text: &str) -> Result<NamedFile, String> {
     }
 }
 
-/// Reads the files of an option and sorts them by position in `names`. `kind` is `input` or `output`.
+/// Reads the arrays of an option's files, and sorts them by the position of their input or output in `names`. `kind` is
+/// `input` or `output`.
 ///
 /// # Errors
 /// If a file cannot be read, a name is unknown, or a name is given twice.
@@ -43,7 +44,7 @@ pub(crate) fn read_named(
     }
 }
 
-/// Like [`read_named`], but accepts several files for one name.
+/// Reads the files of an option like [`read_named`], but accepts several files for one input or output.
 pub(crate) fn read_all(
     files: &[NamedFile],
     names: &[String],
@@ -62,7 +63,7 @@ pub(crate) fn read_all(
     Ok(arrays)
 }
 
-/// Sentence that lists the valid names.
+/// Returns a sentence for error messages that lists the valid names of inputs or outputs.
 pub(crate) fn list_names(names: &[String], kind: &str) -> String {
     let list: Vec<String> = names.iter().enumerate().map(|(i, n)| format!("`{n}` ({i})")).collect();
     if list.is_empty() {
@@ -72,12 +73,12 @@ pub(crate) fn list_names(names: &[String], kind: &str) -> String {
     }
 }
 
-/// Converts an array of the runtime to the reference's type.
+/// Converts an array of the runtime to the array type of the CPU reference.
 pub(crate) fn to_host(array: &drift_runtime::Array) -> Result<HostArray> {
     HostArray::from_bytes(dtype(array.dtype), &array.shape, &array.bytes).map_err(|e| Failure::input(e.0))
 }
 
-/// Converts an array of the reference to the runtime's type.
+/// Converts an array of the CPU reference to the array type of the runtime.
 pub(crate) fn to_runtime(array: &HostArray) -> drift_runtime::Array {
     drift_runtime::Array {
         dtype: host_type(array.dtype),
@@ -86,8 +87,8 @@ pub(crate) fn to_runtime(array: &HostArray) -> drift_runtime::Array {
     }
 }
 
-/// Generates an array for a missing input: random floats in [-1, 1), or ones for other types. One is a valid index,
-/// token, type and mask in most models.
+/// Generates an array for a missing input: random floats in [-1, 1), or the number 1 for other types. In most models, 1
+/// is a valid index, token id, token type and mask value.
 pub(crate) fn generate_array(dtype: DType, shape: &[usize], seed: u64) -> HostArray {
     let n = driftc::ir::array::count(shape);
     if !dtype.is_float() {
@@ -123,12 +124,12 @@ const TYPES: [(DType, HostType); 13] = [
     (DType::Bool, HostType::Bool),
 ];
 
-/// The runtime's element type for a type of the compiler.
+/// Converts an element type of the compiler to the runtime's enum.
 pub(crate) fn host_type(dtype: DType) -> HostType {
     TYPES.iter().find(|(d, _)| *d == dtype).map_or(HostType::F32, |(_, h)| *h)
 }
 
-/// The compiler's element type for a type of the runtime.
+/// Converts an element type of the runtime to the compiler's enum.
 pub(crate) fn dtype(host: HostType) -> DType {
     TYPES.iter().find(|(_, h)| *h == host).map_or(DType::F32, |(d, _)| *d)
 }

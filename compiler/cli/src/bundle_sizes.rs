@@ -1,4 +1,4 @@
-//! Sizes of a bundle's sections, and of weights that its variants share.
+//! Sizes of a bundle's sections, and of the weights that one variant or several variants use.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(crate) struct SectionSizes {
 }
 
 impl SectionSizes {
-    /// Computes the sizes from the header and the manifest of a bundle.
+    /// Computes the section sizes from the header and the manifest of a bundle.
     pub(crate) fn from_manifest(header: &Header, manifest: &Manifest) -> Self {
         const HEADER: u64 = 128;
         let chunks: u64 = manifest.chunks.iter().map(|c| c.size).sum();
@@ -35,7 +35,7 @@ impl SectionSizes {
     }
 }
 
-/// Bytes of stored weights that only this variant uses, and bytes that it shares with another variant.
+/// Bytes of stored weights that only `variant` uses, and bytes of stored weights that other variants use too.
 pub(crate) fn own_and_shared_weights(variant: &Variant, manifest: &Manifest) -> (u64, u64) {
     let chunks = |v: &Variant| v.placements.iter().map(|p| p.chunk).collect::<BTreeSet<u32>>();
     let others: BTreeSet<u32> =

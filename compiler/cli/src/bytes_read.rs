@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::output::bytes;
 
-/// Bytes that one run reads.
+/// Bytes of constants and states that one run of a function reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct BytesRead {
     /// Bytes of constants. A constant that two dispatches read counts twice.
@@ -23,7 +23,7 @@ pub(crate) struct BytesRead {
 }
 
 impl BytesRead {
-    /// Bytes for a run at the upper bounds of the function's symbols.
+    /// Computes the bytes that a run reads at the upper bounds of the function's symbols.
     pub(crate) fn from_function(function: &Function, variant: &Variant) -> Self {
         let largest: Vec<i64> = function.symbols.iter().map(|symbol| symbol.max).collect();
         let mut reads = Self::default();
@@ -43,15 +43,17 @@ impl BytesRead {
 
 impl fmt::Display for BytesRead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of constants", bytes(self.constants))?;
+        let constants = bytes(self.constants);
         match self.states {
-            0 => Ok(()),
-            states => write!(f, " and {} of states at the largest sizes", bytes(states)),
+            0 => write!(f, "{constants} of constants"),
+            states => {
+                write!(f, "{constants} of constants and {} of states at the largest sizes", bytes(states))
+            }
         }
     }
 }
 
-/// Bytes of the constants and the states that a dispatch binds for reading.
+/// Returns two sizes in bytes, of the constants and of the states that a dispatch binds for reading.
 fn bound_bytes(dispatch: &Dispatch, function: &Function, variant: &Variant) -> (u64, u64) {
     let kinds = variant.pipelines.get(dispatch.pipeline as usize).map_or(&[][..], |p| &p.bindings);
     let (mut constants, mut states) = (BTreeMap::new(), BTreeMap::new());

@@ -25,20 +25,20 @@ use crate::progress::Progress;
 use crate::prompt_encoder::tokenizer_notes;
 use crate::session::DeviceArgs;
 
-/// Cached bundle of a model.
+/// A bundle in the cache, compiled from a model.
 #[derive(Debug)]
 pub(crate) struct CachedBundle {
-    /// Path of the bundle.
+    /// Path of the cached bundle.
     pub(crate) bundle: PathBuf,
     /// Path of the driver's pipeline cache.
     pub(crate) pipelines: PathBuf,
     /// Compile time. `None` if the bundle was already cached.
     pub(crate) compiled: Option<Duration>,
-    /// Inputs that became constants.
+    /// Names of the inputs that the importer or `--const` replaced with constants.
     pub(crate) constants: Vec<String>,
 }
 
-/// Returns the cached bundle of a model for a device, or compiles it.
+/// Returns the cached bundle of a model for a device. Compiles the model if no cached bundle is valid.
 pub(crate) fn cached_bundle(
     model: &ModelArgs,
     samples: &BTreeMap<String, Array>,
@@ -85,8 +85,8 @@ pub(crate) fn pipeline_cache_path(bundle: &Bundle, folder: Option<&Path>) -> Opt
     Some(folder.join(format!("{}.pipelines", hash.get(..32)?)))
 }
 
-/// Profiles to compile for, best first: the requested one, or the built-in profile of the device followed by one
-/// generated from the driver's properties.
+/// Target profiles to compile for, best first: the requested profile, or the built-in profile of the device followed by
+/// a profile that is generated from the driver's properties.
 fn profiles(device: &DeviceInfo, target: Option<&str>) -> Result<Vec<TargetProfile>> {
     if let Some(name) = target {
         return Ok(vec![TargetProfile::load(name)?]);
@@ -136,7 +136,7 @@ fn key(loaded: &Loaded, options: &Options, profile: &TargetProfile, path: &Path)
     Ok(format!("{stem}-{}", whole.get(..32).unwrap_or_default()))
 }
 
-/// Size and modification time of this program. They tell two builds of the same version apart.
+/// Size and modification time of the program `driftc` as text, which differ between two builds of one version.
 fn program_id() -> String {
     let found = std::env::current_exe().and_then(std::fs::metadata);
     found.map_or_else(|_| String::new(), |m| format!("{} {:?}", m.len(), m.modified().ok()))

@@ -10,10 +10,11 @@ use driftc::quantize::calibration::Calibration;
 use crate::failure::{Failure, Result};
 use crate::token_ids::read_token_ids;
 
-/// Maximum tokens of the calibration text. The CPU evaluates the model on them.
+/// Maximum number of tokens of the calibration text. The CPU evaluates the model on these tokens.
 const MAX_TOKENS: usize = 512;
 
-/// Returns the calibration statistics of a text and the flag for the bundle's provenance.
+/// Returns the calibration statistics of a sample text, and the `--calibrate` option with the text's hash, which the
+/// bundle's provenance records.
 pub(crate) fn calibrate_weights(
     model: &Model,
     weights: Weights,
@@ -43,7 +44,7 @@ pub(crate) fn calibrate_weights(
     Ok((Calibration::from_text(&model.graph, weights, &sequences)?, flag))
 }
 
-/// Minimum and maximum number of tokens in one run of the graph.
+/// Minimum and maximum number of tokens in one run of the model's graph.
 fn sequence_lengths(model: &Model) -> (usize, usize) {
     let graph = &model.graph;
     let input = graph.inputs().first().and_then(|id| graph.input(*id));

@@ -10,7 +10,7 @@ pub(crate) struct Tolerance {
     pub(crate) relative: f64,
     /// Absolute tolerance, as a fraction of the largest expected element unless `fixed` is set.
     pub(crate) absolute: f64,
-    /// True if `absolute` is an absolute number.
+    /// True if `absolute` is a fixed number, false if it is a fraction of the largest expected element.
     pub(crate) fixed: bool,
 }
 
@@ -28,13 +28,13 @@ impl Tolerance {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Comparison {
     pub(crate) elements: usize,
-    /// Elements beyond the tolerance.
+    /// Number of elements whose difference exceeds the tolerance.
     pub(crate) wrong: usize,
     /// Largest finite difference.
     pub(crate) max_difference: f64,
     /// Element with the largest difference relative to its tolerance.
     pub(crate) worst: Option<Worst>,
-    /// Message if the types or shapes differ.
+    /// Message if the types or shapes of the arrays differ; their elements are then not compared.
     pub(crate) mismatch: Option<String>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Worst {
     pub(crate) at: Vec<usize>,
     pub(crate) value: f64,
     pub(crate) expected: f64,
-    /// Difference divided by the tolerance.
+    /// Difference of the element divided by the maximum difference that the tolerance allows.
     pub(crate) off: f64,
 }
 
@@ -64,8 +64,11 @@ impl std::fmt::Display for Comparison {
         if self.wrong == 0 {
             return write!(f, "equal, largest difference {:.2e}", self.max_difference);
         }
-        write!(f, "{} of {} elements differ; worst at {at:?}: {value} ", self.wrong, self.elements)?;
-        write!(f, "instead of {expected}, {off:.1} times the tolerance")
+        write!(
+            f,
+            "{} of {} elements differ; worst at {at:?}: {value} instead of {expected}, {off:.1} times the tolerance",
+            self.wrong, self.elements
+        )
     }
 }
 
@@ -113,7 +116,8 @@ pub(crate) fn compare(got: &Array, want: &Array, tolerance: Tolerance) -> Compar
     result
 }
 
-/// Difference divided by the limit. Infinite if only one value is NaN.
+/// Difference of `a` and `b` divided by `limit`, the maximum allowed difference. Infinite if only one of `a` and `b` is
+/// NaN.
 fn off(a: f64, b: f64, limit: f64) -> f64 {
     if a == b || (a.is_nan() && b.is_nan()) {
         return 0.0;

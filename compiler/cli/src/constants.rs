@@ -16,10 +16,10 @@ use crate::npy;
 /// Maximum number of values that a bundle's provenance lists in full.
 const MAX_LISTED_VALUES: usize = 16;
 
-/// Maximum number of elements that one value may fill.
+/// Maximum number of input elements that a single number of `--const` may fill.
 const MAX_FILLED_ELEMENTS: usize = 1 << 24;
 
-/// Value of a `NAME=VALUE` or `NAME=FILE.npy` argument.
+/// A `NAME=VALUE` or `NAME=FILE.npy` argument of `--const`.
 #[derive(Debug, Clone)]
 pub(crate) struct ConstArg {
     pub(crate) name: String,
@@ -57,7 +57,7 @@ pub(crate) fn constant_array(
         let array = to_host(&npy::read(Path::new(&given.value))?)?;
         return match input.dtype {
             Some(dtype) if dtype != array.dtype => Err(Failure::usage(format!(
-                "input `{name}` is {declared_type}, {} holds {}{:?}",
+                "input `{name}` is {declared_type}, but the file {} holds {}{:?}",
                 given.value,
                 array.dtype.name(),
                 array.shape
@@ -107,7 +107,8 @@ pub(crate) fn constant_array(
     })
 }
 
-/// Returns `n` values: the given ones, or `n` copies of a single one. Returns `None` for any other number of values.
+/// Returns `n` values: the given values, or `n` copies of a single given value. Returns `None` for any other number of
+/// given values.
 fn fill<T: Copy>(values: Vec<T>, n: usize) -> Option<Vec<T>> {
     match values.as_slice() {
         [one] => Some(vec![*one; n]),
@@ -172,7 +173,7 @@ pub(crate) fn replace_input(graph: &mut Graph, name: &str, array: &Array) -> Res
     if want.as_ref() != Some(&array.shape) {
         let want = graph.tensor(id).to_string();
         return Err(Failure::usage(format!(
-            "input `{name}` is {want}, the given value has shape {:?}",
+            "input `{name}` is {want}, but the given value has shape {:?}",
             array.shape
         ))
         .help("fix the sizes of the input with --dim NAME=N"));

@@ -1,5 +1,5 @@
-//! Search for the cause of a wrong result: the pass that changes it, or the first tensor where the device differs from
-//! the reference.
+//! Search for the cause of a wrong result: the pass that changes the result, or the first tensor where the device
+//! differs from the CPU reference.
 
 use driftc::bundle::{self, Planned};
 use driftc::compile::Lowered;
@@ -16,12 +16,13 @@ use crate::compare::{Comparison, compare};
 use crate::failure::{Failure, Result};
 use crate::verify_case::{Case, run_bundle};
 
-/// Maximum number of tensors that one debug bundle returns.
+/// Maximum number of intermediate tensors that one debug bundle returns as outputs.
 const MAX_TENSORS: usize = 64;
-/// Maximum number of elements that one debug bundle returns: 256 MiB of f32 on the host and on the device.
+/// Number of elements of its outputs at which a debug bundle is full and runs: 256 MiB of f32 on the host and on the
+/// device.
 const MAX_ELEMENTS: usize = 64 << 20;
 
-/// Pass that changes the result of the reference.
+/// A compiler pass after which the CPU reference computes another result.
 #[derive(Debug, Serialize)]
 pub(crate) struct BadPass {
     pub(crate) pass: &'static str,
@@ -29,17 +30,17 @@ pub(crate) struct BadPass {
     pub(crate) comparison: Comparison,
 }
 
-/// Tensor where the device differs from the reference.
+/// A tensor whose values on the device differ from the CPU reference.
 #[derive(Debug, Serialize)]
 pub(crate) struct BadTensor {
     pub(crate) node: String,
-    /// Operator, operands and result.
+    /// Text of the node: its operator, operands and result.
     pub(crate) what: String,
     pub(crate) kernel: String,
     pub(crate) comparison: Comparison,
 }
 
-/// Runs the passes one by one and evaluates the graph after each.
+/// Runs the passes one by one and evaluates the graph after each. Returns the first pass that changes an output.
 pub(crate) fn first_bad_pass(
     graph: &Graph,
     reference: &[(String, Array)],
@@ -71,7 +72,8 @@ pub(crate) fn first_bad_tensor(lowered: &Lowered, case: &Case<'_>) -> Result<Opt
     batch.found
 }
 
-/// Reference values that wait for comparison.
+/// Values of nodes that the CPU reference has computed, until a debug bundle computes them on the device for
+/// comparison.
 struct Batch<'a> {
     lowered: &'a Lowered,
     case: &'a Case<'a>,
@@ -128,8 +130,9 @@ fn compare_all(lowered: &Lowered, case: &Case<'_>, values: &[(NodeId, Array)]) -
 
 fn bad_tensor(graph: &Graph, plan: &Plan, id: NodeId, comparison: Comparison) -> BadTensor {
     let decision = plan.decisions.iter().find(|d| d.node == id);
-    let kernel =
-        decision.and_then(|d| d.choices.first()).map_or("none (the node is a view)", |c| c.kernel.name);
+    let kernel = decision
+        .and_then(|d| d.choices.first())
+        .map_or("none (the node is a view of its operand)", |c| c.kernel.name);
     let what = decision.map_or_else(|| graph.node(id).op.name().to_owned(), |d| d.what.clone());
     BadTensor { node: graph.node(id).name.clone(), what, kernel: kernel.to_owned(), comparison }
 }

@@ -2,7 +2,7 @@
 
 use drift_runtime::format::{Expr, ExprOp, Symbol};
 
-/// Formats a size with the names of its symbols.
+/// Formats a symbolic size of a bundle, with the names of its symbols.
 pub(crate) fn format_expression(expr: &Expr, symbols: &[Symbol]) -> String {
     let mut stack: Vec<(String, bool)> = Vec::new();
     for op in &expr.0 {
@@ -33,7 +33,8 @@ pub(crate) fn format_expression(expr: &Expr, symbols: &[Symbol]) -> String {
     stack.pop().map_or_else(|| "?".to_owned(), |(text, _)| text)
 }
 
-/// Text of an operand, in parentheses if its flag says that it is not atomic.
+/// Text of an operand. The flag is true if the operand is atomic, such as one number or symbol; other operands get
+/// parentheses.
 fn operand(value: Option<(String, bool)>) -> String {
     match value {
         Some((text, true)) => text,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
-/// Result of a command.
+/// Result of a command: a value or a [`Failure`].
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// Kind of a failure. It determines the exit code.
@@ -16,7 +16,7 @@ enum Kind {
     Input,
     /// The command line is wrong.
     Usage,
-    /// The reader of standard output is gone. This counts as success.
+    /// The reader of standard output closed the pipe. The exit code is 0, as for success.
     BrokenPipe,
     /// The command's output already reports a negative result.
     Reported,
@@ -27,7 +27,7 @@ enum Kind {
 pub(crate) struct Failure {
     kind: Kind,
     message: String,
-    /// Reasons from the outermost to the innermost.
+    /// Reasons of the failure, from the outermost to the innermost.
     reasons: Vec<String>,
     help: Option<String>,
 }
@@ -43,7 +43,8 @@ impl Failure {
         Self { kind: Kind::Usage, ..Self::input(message) }
     }
 
-    /// Creates a failure that prints nothing because the command's output already reports it (exit code 1).
+    /// Creates a failure that prints nothing, because the command's output already reports the negative result (exit
+    /// code 1).
     pub(crate) fn reported() -> Self {
         Self { kind: Kind::Reported, ..Self::input("") }
     }
@@ -53,13 +54,13 @@ impl Failure {
         Self::input(format!("{}: {error}", path.display())).help("check the path and its permissions")
     }
 
-    /// Appends an inner reason.
+    /// Appends a reason after the present reasons, as the innermost one.
     pub(crate) fn because(mut self, reason: impl Into<String>) -> Self {
         self.reasons.push(reason.into());
         self
     }
 
-    /// Sets the advice for the user.
+    /// Sets the advice that the failure gives to the user.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
@@ -95,7 +96,7 @@ impl Failure {
     }
 }
 
-/// Renderer with colors and frames on a terminal, and plain unwrapped lines elsewhere.
+/// Renderer of failures: with colors and frames on a terminal, and as plain unwrapped lines elsewhere.
 fn handler() -> GraphicalReportHandler {
     let terminal = std::io::stderr().is_terminal();
     let mut theme = match (terminal, std::env::var_os("NO_COLOR")) {
@@ -152,7 +153,7 @@ impl std::error::Error for Reason {
     }
 }
 
-/// Errors of writing to standard output. Errors of other files become failures through [`Failure::file`].
+/// Converts an error of writing to standard output. Errors of other files become failures through [`Failure::file`].
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {

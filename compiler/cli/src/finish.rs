@@ -1,14 +1,16 @@
-//! Last step for every SPIR-V module: SPIRV-Tools validate or optimize it, if they are linked in or requested.
+//! Last step for every SPIR-V module: SPIRV-Tools validate the module if they are linked in or `DRIFT_VALIDATE` is set, and
+//! optimize it with `--optimize`.
 
 use driftc::emit::spirv::Finish;
 
 use crate::failure::{Failure, Result};
 
-/// Environment variable that makes a program without linked SPIRV-Tools validate modules with `spirv-val` of the path.
+/// Environment variable that requests validation. If it is set and driftc was built without SPIRV-Tools, driftc
+/// validates modules with the program `spirv-val`, found through `PATH`.
 const VALIDATE: &str = "DRIFT_VALIDATE";
 
-/// Returns the last step for modules: optimize and validate with `optimize`, validate if SPIRV-Tools are linked in or
-/// requested, else `None`.
+/// Returns the last step for SPIR-V modules: optimization and validation if `optimize` is true, validation if
+/// SPIRV-Tools are linked in or requested, else `None`.
 ///
 /// # Errors
 /// If SPIRV-Tools are requested and do not start.

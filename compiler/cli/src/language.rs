@@ -19,7 +19,7 @@ use crate::progress::Progress;
 use crate::prompt_encoder::PromptEncoder;
 use crate::session::{CacheArgs, DeviceArgs};
 
-/// Decode steps in flight while the device needs nothing from the host.
+/// Maximum number of decode steps in flight, as long as no step needs data from the host.
 const FRAMES: usize = 4;
 
 /// Language model and the device that runs it.
@@ -43,7 +43,7 @@ pub(crate) struct LanguageModelArgs {
     cache: CacheArgs,
 }
 
-/// Sampling, output length and draft tokens.
+/// Arguments for sampling, output length and draft tokens.
 #[derive(Debug, Args)]
 pub(crate) struct GenerationArgs {
     /// Stop after N generated tokens
@@ -87,7 +87,7 @@ impl OpenedBundle {
 }
 
 impl GenerationArgs {
-    /// Generation request that ends at any of the `stops` tokens.
+    /// Converts the arguments to a generation request, which ends at any of the `stops` tokens.
     pub(crate) fn request(&self, stops: &[u32]) -> Result<Request> {
         let sampling = Sampling {
             temperature: self.temperature,
@@ -100,7 +100,7 @@ impl GenerationArgs {
         Ok(Request { max_tokens: self.max_tokens, stop_tokens: stops.to_vec(), sampling })
     }
 
-    /// Source of draft tokens.
+    /// Returns the source of draft tokens that `--draft` selects.
     pub(crate) fn draft(&self, args: &LanguageModelArgs) -> Result<Draft> {
         match self.draft.as_deref() {
             None => Ok(Draft::None),
@@ -119,8 +119,8 @@ impl LanguageModelArgs {
         self.open_at(&self.path, &self.cache)
     }
 
-    /// Loads the model, and its tokenizer if it has one. Both load in parallel, because reading a large vocabulary
-    /// takes as long as loading a small model.
+    /// Loads the model, and its tokenizer if it has one. Model and tokenizer load in parallel, because reading a large
+    /// vocabulary takes as long as loading a small model.
     pub(crate) fn open_with_optional_encoder(&self) -> Result<(Generator, Option<PromptEncoder>)> {
         let opened = self.open_bundle(&self.path, &self.cache)?;
         let path = opened.path.clone();
@@ -203,7 +203,7 @@ pub(crate) fn note_speed(report: &Report) {
         let runs = report.accepted.len();
         let mean = three_digits(accepted as f64 / runs as f64);
         text.push_str(&format!(
-            "; {accepted} of {} draft tokens accepted, on average {mean} in each of {runs} runs",
+            "; {accepted} of {} draft tokens accepted, on average {mean} in each of {runs} verify runs",
             report.draft_tokens
         ));
         let mut lengths = report.accepted.clone();

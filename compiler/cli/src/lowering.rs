@@ -1,4 +1,5 @@
-//! Lowering of a model for a target, with help if only assumed bounds make it fail.
+//! Lowering of a model for a target. If lowering fails only because of assumed bounds of symbols, the error names the
+//! options that help.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,8 @@ use crate::model_args::{DimArg, ModelArgs};
 /// Lowers a model into one function.
 ///
 /// # Errors
-/// If lowering fails. If fixed sizes for the assumed bounds would succeed, the help names the options that fix them.
+/// If lowering fails. If lowering would succeed with known sizes in place of symbolic dimensions whose bounds were assumed, the
+/// help text names the options that set these sizes.
 pub(crate) fn lower(
     args: &ModelArgs,
     loaded: &Loaded,
@@ -27,7 +29,7 @@ pub(crate) fn lower(
 /// Lowers a model into the functions of its bundle.
 ///
 /// # Errors
-/// Like [`lower`].
+/// If lowering fails. The help text names the same options as for [`lower`].
 pub(crate) fn lower_all(
     args: &ModelArgs,
     loaded: &Loaded,
@@ -47,7 +49,7 @@ pub(crate) fn distinct_shaders(functions: &[Lowered]) -> Vec<(&'static str, &str
     launches.filter(|l| seen.insert(l.wgsl.as_str())).map(|l| (l.kernel, l.wgsl.as_str())).collect()
 }
 
-/// Note for a target without f16 storage that keeps a model's f16 values as f32.
+/// Returns a note for the user if the target has no f16 storage and therefore stores the model's f16 values as f32.
 pub(crate) fn f16_widening_note(
     target: &TargetProfile,
     precision: Precision,
@@ -59,7 +61,7 @@ pub(crate) fn f16_widening_note(
         return None;
     }
     Some(format!(
-        "{} does not store f16: all floats are stored as f32 there and take twice the bytes",
+        "target {} does not store f16: its floats are all stored as f32 and take twice the bytes",
         target.name
     ))
 }

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use drift_runtime::Session;
 
-/// Minimum warm-up time. A device raises its clocks under load; runs before that are not measured.
+/// Minimum warm-up time. A device raises its clock rates under load; runs during the warm-up are not measured.
 const WARM_UP: Duration = Duration::from_millis(100);
-/// Minimum runs for a median within the time limit.
+/// Minimum number of runs to take a median of, if they end within the time limit.
 const MIN_RUNS: usize = 5;
-/// Minimum runs for a median after the time limit.
+/// Minimum number of runs to take a median of, even if they exceed the time limit.
 const MIN_SLOW_RUNS: usize = 3;
 const MAX_RUNS: usize = 100;
 

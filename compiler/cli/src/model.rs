@@ -22,11 +22,11 @@ use crate::sample_sizes::{fix_unbound_symbols, widen_bounds};
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) model: Model,
-    /// Assumptions of the importer, for the user to read.
+    /// Assumptions of the importer, as notes for the user.
     pub(crate) notes: Vec<String>,
-    /// Inputs that became constants.
+    /// Names of the inputs that the importer or `--const` replaced with constants.
     pub(crate) constants: Vec<String>,
-    /// Symbols with assumed bounds, each with a typical size.
+    /// Symbols whose bounds the importer assumed, each with a typical size.
     pub(crate) assumed: BTreeMap<String, i64>,
     /// Files that the importer read besides the model file.
     pub(crate) external: Vec<PathBuf>,
@@ -65,7 +65,7 @@ impl Loaded {
 }
 
 impl ModelOptions {
-    /// Loads a model. `samples` are input arrays that count like `--like`.
+    /// Loads a model. `samples` are arrays by input name, with the effect of `--like` options.
     pub(crate) fn load(&self, path: &Path, samples: &BTreeMap<String, Array>) -> Result<Loaded> {
         let mut flags = Vec::new();
         let mut dims = self.bounds(&mut flags)?;
@@ -111,7 +111,8 @@ impl ModelOptions {
         Ok(loaded)
     }
 
-    /// Bounds of the symbols that `--dim` names. Adds the flags for the provenance.
+    /// Returns the bounds of the symbols that `--dim` names. Adds these options to `flags`, which the bundle's
+    /// provenance records.
     fn bounds(&self, flags: &mut Vec<String>) -> Result<BTreeMap<String, (i64, i64)>> {
         let mut dims: BTreeMap<String, (i64, i64)> = BTreeMap::new();
         for DimArg { name, low, high } in &self.dims {
@@ -126,7 +127,8 @@ impl ModelOptions {
         Ok(dims)
     }
 
-    /// Applies `--weights`, `--calibrate`, `--kv-cache` and `--batch-invariant`. Adds the flags for the provenance.
+    /// Applies `--weights`, `--calibrate`, `--kv-cache` and `--batch-invariant` to the model's graphs. Adds the options
+    /// that are given to `flags`, which the bundle's provenance records.
     fn quantize(&self, model: &mut Model, flags: &mut Vec<String>) -> Result<()> {
         if let Some(weights) = self.weights {
             let mut calibration = Calibration::default();
@@ -230,7 +232,7 @@ fn with_remedies(error: driftc::Error, path: &Path, options: &onnx::Options) -> 
     let flags: Vec<String> = found.list.iter().map(ToString::to_string).collect();
     match (flags.is_empty(), found.left) {
         (true, _) => failure,
-        (false, 0) => failure.help(format!("add {}: with that it imports", flags.join(" "))),
+        (false, 0) => failure.help(format!("add {} to import the model", flags.join(" "))),
         (false, left) => failure.help(format!(
             "add {}: {left} of these nodes remain unsupported; `driftc ops` lists the supported operators",
             flags.join(" ")
@@ -243,7 +245,7 @@ pub(crate) fn is_model(path: &Path) -> bool {
     drift_models::is_model(path) || path.extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx"))
 }
 
-/// Inputs that a model declares.
+/// Returns the inputs that a model declares.
 pub(crate) fn declarations(path: &Path) -> Result<Vec<Declaration>> {
     let metadata = std::fs::metadata(path).map_err(|e| Failure::file(path, &e))?;
     if !metadata.is_dir() && !drift_models::is_model(path) {

@@ -10,7 +10,7 @@ use crate::arrays::{NamedFile, named_file};
 use crate::cli_help::{LANGUAGE_MODEL_OPTIONS, MODEL_OPTIONS};
 use crate::constants::{ConstArg, parse_const};
 
-/// A model and how to compile it.
+/// Arguments: a model, and options for importing and quantizing the model.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelArgs {
     /// Model: an .onnx file, a .gguf file or a Hugging Face folder (config.json, *.safetensors, tokenizer.json)
@@ -20,7 +20,7 @@ pub(crate) struct ModelArgs {
     pub(crate) options: ModelOptions,
 }
 
-/// Inputs of a model, storage of floats, and quantization.
+/// Options for the inputs of a model, the storage of floats, and quantization.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelOptions {
     /// Set the value or the inclusive bounds of a symbolic dimension
@@ -49,7 +49,7 @@ pub(crate) struct ModelOptions {
     /// Store the KV cache as floats (f16) or as 8-bit values (q8)
     #[arg(long, value_name = "f16|q8", default_value = "f16", help_heading = LANGUAGE_MODEL_OPTIONS)]
     pub(crate) kv_cache: KvCache,
-    /// Compute `decode` like `verify`: identical text with and without drafts, but slower decoding
+    /// Round in `decode` as in `verify`: identical text with and without draft tokens, but slower decoding
     #[arg(long, help_heading = LANGUAGE_MODEL_OPTIONS)]
     pub(crate) batch_invariant: bool,
 }
@@ -64,7 +64,7 @@ impl ModelOptions {
 /// Value of `--kv-cache`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum KvCache {
-    /// Floats of the type that `--precision` selects
+    /// Unquantized floats of the type that `--precision` selects
     F16,
     /// 8-bit quantized values
     Q8,

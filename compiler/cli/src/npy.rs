@@ -14,9 +14,9 @@ use npyz::{DType, Endianness, NpyHeader, Order, TypeChar};
 use crate::failure::{Failure, Result};
 use crate::output::write_file;
 
-/// Maximum header length in bytes. A header that describes one array has about 120 bytes.
+/// Maximum length of a `.npy` header in bytes. A usual header has about 120 bytes.
 const MAX_HEADER: usize = 16 << 10;
-/// Maximum nesting depth of brackets in a header.
+/// Maximum nesting depth of brackets in a `.npy` header.
 const MAX_DEPTH: usize = 8;
 
 /// Reads an array.
@@ -90,9 +90,12 @@ fn parse(file: &[u8]) -> Result<Array, String> {
         .collect::<Result<Vec<usize>, String>>()?;
     let size = usize::try_from(dtype.size()).map_err(|e| e.to_string())?;
     let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
-    let expected = count.and_then(|n| n.checked_mul(size)).ok_or("its shape is too large")?;
+    let expected = count.and_then(|n| n.checked_mul(size)).ok_or("the shape has too many elements")?;
     if rest.len() != expected {
-        return Err(format!("its header declares {expected} bytes of elements, but it has {}", rest.len()));
+        return Err(format!(
+            "the header declares {expected} bytes of elements, but the file has {}",
+            rest.len()
+        ));
     }
     let mut bytes = rest.to_vec();
     if big_endian {
@@ -107,19 +110,19 @@ fn parse(file: &[u8]) -> Result<Array, String> {
     Ok(Array { dtype, shape, bytes })
 }
 
-/// Refuses headers that would make npyz exhaust memory or stack, or overflow an integer.
+/// Refuses `.npy` headers that would make the crate npyz exhaust memory or stack, or overflow an integer.
 fn check_header(file: &[u8]) -> Result<(), String> {
     if !file.starts_with(b"\x93NUMPY") {
-        return Err("it does not start with NumPy's magic bytes".into());
+        return Err("the file does not start with NumPy's magic bytes".into());
     }
-    let truncated = || "it ends within its header".to_string();
+    let truncated = || "the file ends within its header".to_string();
     let (start, length) = match (file.get(6).ok_or_else(truncated)?, file.get(8..12).ok_or_else(truncated)?) {
         (1, [a, b, ..]) => (10, usize::from(u16::from_le_bytes([*a, *b]))),
         (2 | 3, [a, b, c, d]) => (12, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
         (version, _) => return Err(format!("format version {version} is unknown")),
     };
     if length > MAX_HEADER {
-        return Err(format!("its header has {length} bytes; the maximum is {MAX_HEADER}"));
+        return Err(format!("the header has {length} bytes; the maximum is {MAX_HEADER}"));
     }
     let text = file.get(start..start + length).ok_or_else(truncated)?;
     let (mut depth, mut elements) = (0usize, 1u64);
@@ -130,7 +133,7 @@ fn check_header(file: &[u8]) -> Result<(), String> {
             _ => {}
         }
         if depth > MAX_DEPTH {
-            return Err("its header is nested too deeply".into());
+            return Err("the header is nested too deeply".into());
         }
     }
     // npyz multiplies all sizes without overflow checks. Every number of the header may be a size.
@@ -139,7 +142,7 @@ fn check_header(file: &[u8]) -> Result<(), String> {
         elements = number
             .and_then(|n| elements.checked_mul(n.max(1)))
             .filter(|n| *n < 1 << 60)
-            .ok_or("its shape is too large")?;
+            .ok_or("the shape has too many elements")?;
     }
     Ok(())
 }

@@ -89,7 +89,7 @@ pub(crate) fn show_notes(notes: &[String]) {
     }
 }
 
-/// Formats a number of bytes with three digits.
+/// Formats a number of bytes with three digits and a unit, such as `1.50 MiB`.
 pub(crate) fn bytes(n: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = n as f64;
@@ -104,12 +104,12 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
-/// Formats a duration with three digits.
+/// Formats a duration with three digits and a unit, such as `1.50 ms`.
 pub(crate) fn time(duration: Duration) -> String {
     nanoseconds(duration.as_secs_f64() * 1e9)
 }
 
-/// Formats nanoseconds with three digits.
+/// Formats a time in nanoseconds with three digits and a suitable unit, such as `1.50 ms`.
 pub(crate) fn nanoseconds(ns: f64) -> String {
     match ns {
         ns if ns < 1e3 => format!("{ns:.0} ns"),

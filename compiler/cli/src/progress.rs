@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Progress line. Dropping it clears the line.
+/// Progress line on a terminal. Dropping this object clears the line.
 #[derive(Debug)]
 pub(crate) struct Progress(ProgressBar);
 
@@ -21,7 +21,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Starts a bar for `n` steps.
+    /// Starts a progress bar for `n` steps.
     pub(crate) fn steps(what: &str, n: usize) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
@@ -39,7 +39,7 @@ impl Progress {
         self.0.set_message(what.to_owned());
     }
 
-    /// Advances the bar by one step.
+    /// Advances the progress bar by one step.
     pub(crate) fn step(&self) {
         self.0.inc(1);
     }

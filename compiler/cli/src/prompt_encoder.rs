@@ -9,14 +9,15 @@ use crate::failure::{Failure, Result};
 /// Encoder of texts and conversations as token ids.
 pub(crate) struct PromptEncoder {
     pub(crate) tokenizer: Tokenizer,
-    /// An invalid template is an error only for conversations.
+    /// Chat template of the bundle. An invalid template is an error only for conversations.
     template: Result<Option<ChatTemplate>, drift_text::Error>,
     /// Vocabulary size of the model.
     vocabulary: usize,
 }
 
 impl PromptEncoder {
-    /// Reads the files of a bundle, with an unlimited vocabulary. Returns `None` if the bundle has no tokenizer.
+    /// Reads the tokenizer files of a bundle. Every token id is accepted until [`Self::with_vocabulary`] sets the
+    /// vocabulary size. Returns `None` if the bundle has no tokenizer.
     pub(crate) fn from_bundle(bundle: &Bundle) -> Result<Option<Self>> {
         let file = |name| bundle.attachment(name).map_err(Failure::from);
         let Some(tokenizer) = file("tokenizer.json")? else { return Ok(None) };
@@ -52,7 +53,7 @@ impl PromptEncoder {
         self.check_ids(self.tokenizer.encode(&text, false)?)
     }
 
-    /// Returns the ids if all of them are within the model's vocabulary.
+    /// Returns the token ids, or an error if one of them is outside the model's vocabulary.
     fn check_ids(&self, ids: Vec<u32>) -> Result<Vec<u32>> {
         match ids.iter().find(|id| !is_below(**id, self.vocabulary)) {
             None => Ok(ids),
@@ -85,7 +86,7 @@ pub(crate) fn tokenizer_notes(model: &Model) -> Vec<String> {
         Ok(tokenizer) => {
             if let Some(id) = tokenizer.highest().filter(|id| !is_below(*id, vocabulary)) {
                 notes.push(format!(
-                    "tokenizer.json has ids up to {id}, but the model's vocabulary has {vocabulary} tokens: texts with larger ids are refused"
+                    "tokenizer.json has ids up to {id}, but the model's vocabulary has {vocabulary} tokens: texts with ids outside the vocabulary are refused"
                 ));
             }
             if let Some(id) = tokenizer.ends().iter().find(|id| !is_below(**id, vocabulary)) {

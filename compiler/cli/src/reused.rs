@@ -16,7 +16,7 @@ impl ReusedOutputs {
         Ok(ReusedOutputs { outputs })
     }
 
-    /// Copies the inputs to the device, runs, and copies the outputs back.
+    /// Copies the inputs to the device, runs the function, and copies the outputs back to the host.
     pub(crate) fn run(
         &mut self,
         session: &mut Session,

@@ -1,5 +1,5 @@
-//! Roofline of a dispatch by the numbers of a profile: the larger of bytes over bandwidth and operations over peak
-//! throughput.
+//! Roofline of a dispatch, computed from the machine numbers of a target profile: the larger of bytes divided by
+//! bandwidth and operations divided by peak throughput.
 
 use drift_runtime::codec::section;
 use drift_runtime::format::{Dispatch, Variant};
@@ -14,16 +14,16 @@ const MATRIX_CAPABILITY: u32 = 6022;
 const SPIRV_HEADER_WORDS: usize = 5;
 const OP_CAPABILITY: u32 = 17;
 
-/// Minimum time of a dispatch.
+/// Minimum time of a dispatch, and the resource that determines this time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Roofline {
     pub(crate) ns: f64,
-    /// `memory` or `arithmetic`.
+    /// Resource that determines the minimum time: `memory` or `arithmetic`.
     pub(crate) bound: &'static str,
 }
 
-/// Profile for rooflines: the given one, else the profile that the session's variant was compiled for. If this program
-/// does not know that profile, falls back to the built-in profile of the device, if any.
+/// Target profile to compute rooflines from: the given profile, else the profile that the session's variant was
+/// compiled for. If this program does not know that profile, falls back to the built-in profile of the device, if any.
 pub(crate) fn roofline_profile(session: &Session, given: Option<&str>) -> Result<Option<TargetProfile>> {
     if let Some(name) = given {
         return Ok(Some(TargetProfile::load(name)?));
@@ -48,7 +48,8 @@ pub(crate) fn roofline_profile(session: &Session, given: Option<&str>) -> Result
     }
 }
 
-/// Roofline of a dispatch with `flops` operations and `moved` bytes. `matrix` selects the matrix units' peak.
+/// Roofline of a dispatch with `flops` operations and `moved` bytes. If `matrix` is true, the peak throughput is the
+/// matrix units'.
 pub(crate) fn roofline(profile: &TargetProfile, matrix: bool, flops: i64, moved: i64) -> Roofline {
     let machine = &profile.machine;
     let peak = match (matrix, machine.peak.matrix_f16) {

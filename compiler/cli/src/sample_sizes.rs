@@ -61,5 +61,5 @@ pub(crate) fn fix_unbound_symbols<'a>(
 }
 
 fn rank_mismatch(name: &str, axes: usize, got: &[usize]) -> String {
-    format!("input `{name}` has {axes} axes, the given array has shape {got:?}")
+    format!("input `{name}` has {axes} axes, but the given array has shape {got:?}")
 }

@@ -1,4 +1,4 @@
-//! `--specialize`: sizes that get their own kernels, and labels of the functions for them.
+//! `--specialize`: sizes of symbols for which specialized functions are compiled, and labels of these functions.
 
 use clap::Args;
 use drift_runtime::format::Variant;
@@ -9,7 +9,8 @@ use crate::failure::{Failure, Result};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SpecializeArgs {
-    /// Add kernels for single sizes: lower bounds by estimated benefit (auto, default), never, or NAME=N (repeatable)
+    /// Specialize functions for sizes NAME=N (repeatable), for the lower bounds if estimated faster (auto, default), or
+    /// not at all (never)
     #[arg(long = "specialize", value_name = "auto|never|NAME=N[,NAME=N]")]
     specialize: Vec<Specialize>,
 }
@@ -24,8 +25,9 @@ impl SpecializeArgs {
                 let mut sizes = Vec::new();
                 for one in several {
                     let Specialize::Sizes(named) = one else {
-                        let what = format!("--specialize {one} cannot be combined with other sizes");
-                        return Err(Failure::usage(what).help("name only sizes, or give --specialize once"));
+                        let what = format!("--specialize {one} cannot be combined with another --specialize");
+                        return Err(Failure::usage(what)
+                            .help("give --specialize once, or only with sizes such as seq=1"));
                     };
                     sizes.extend_from_slice(named);
                 }

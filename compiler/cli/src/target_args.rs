@@ -1,4 +1,4 @@
-//! Target profiles of `-t`.
+//! Loading of the target profiles that option `-t` names.
 
 use driftc::target::TargetProfile;
 

@@ -8,7 +8,7 @@ use drift_runtime::format::HostType;
 use crate::failure::{Failure, Result};
 use crate::npy;
 
-/// Reads token ids: integers of shape `[n]` or `[1, n]`.
+/// Reads token ids from a `.npy` file: integers of shape `[n]` or `[1, n]`.
 pub(crate) fn read_token_ids(path: &Path) -> Result<Vec<u32>> {
     let array = npy::read(path)?;
     let wrong = |reason: String| {
@@ -32,7 +32,7 @@ pub(crate) fn read_token_ids(path: &Path) -> Result<Vec<u32>> {
     array.to_f64().into_iter().map(id).collect()
 }
 
-/// Writes token ids along one axis.
+/// Writes token ids to a `.npy` file, as an array with one axis.
 pub(crate) fn write_token_ids(path: &Path, ids: &[u32]) -> Result<()> {
     let values: Vec<i64> = ids.iter().map(|id| i64::from(*id)).collect();
     npy::write(path, &Array::from_i64(&[values.len()], &values))

@@ -16,12 +16,12 @@ pub(crate) struct TokenPrinter<'a> {
 }
 
 impl<'a> TokenPrinter<'a> {
-    /// Starts after a prompt. The prompt itself is not printed.
+    /// Creates a printer for the tokens that follow a prompt. The prompt itself is not printed.
     pub(crate) fn new(tokenizer: &'a Tokenizer, prompt: &[u32], out: &'a mut Out) -> Self {
         Self { stream: Stream::new(tokenizer, prompt), out, text: String::new(), failed: None }
     }
 
-    /// Prints the text that is final after this token. Returns false if printing fails.
+    /// Adds a token, and prints the part of the text that later tokens cannot change. Returns false if printing fails.
     pub(crate) fn push(&mut self, id: u32) -> bool {
         let written = self.stream.push(id).map_err(Failure::from);
         let written = written.and_then(|text| write(self.out, &mut self.text, &text));
@@ -29,7 +29,7 @@ impl<'a> TokenPrinter<'a> {
         self.failed.is_none()
     }
 
-    /// Prints the rest and a line break, and returns the whole text.
+    /// Prints the rest of the text and a line break. Returns the whole text.
     pub(crate) fn finish(self) -> Result<String> {
         let Self { stream, out, mut text, failed } = self;
         failed.map_or(Ok(()), Err)?;

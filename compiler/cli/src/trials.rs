@@ -21,9 +21,9 @@ use crate::output::{file_name, write_file};
 use crate::progress::Progress;
 use crate::session::DeviceArgs;
 
-/// Maximum candidates in one bundle.
+/// Maximum number of candidates that one bundle holds.
 pub(crate) const BATCH: usize = 48;
-/// Approximate maximum bytes that the candidates of one bundle bind.
+/// Approximate maximum bytes of the buffers that the candidates of one bundle bind.
 const BATCH_BYTES: u64 = 1 << 30;
 
 /// Writes a database.
@@ -31,7 +31,7 @@ pub(crate) fn save(path: &Path, database: &Database) -> Result<()> {
     write_file(path, |file| file.write_all(database.text().as_bytes()))
 }
 
-/// Refuses to mix times of two devices under one target.
+/// Returns an error if the database already has times of another device for the target.
 fn same_device(database: &Database, target: &str, device: &str, path: &Path) -> Result<()> {
     match database.device(target) {
         Some(known) if known != device => {
@@ -43,7 +43,8 @@ fn same_device(database: &Database, target: &str, device: &str, path: &Path) -> 
     }
 }
 
-/// Splits trials into the next bundle, at least one trial, and the rest. All trials of a bundle have the same symbols.
+/// Splits trials into the trials of the next bundle (at least one) and the remaining trials. All trials of a bundle
+/// have symbols with equal bounds.
 fn batch<'t>(trials: &[&'t Trial]) -> (Vec<&'t Trial>, Vec<&'t Trial>) {
     let (mut now, mut later, mut bytes) = (Vec::<&Trial>::new(), Vec::new(), 0u64);
     for &trial in trials {
@@ -60,28 +61,28 @@ fn batch<'t>(trials: &[&'t Trial]) -> (Vec<&'t Trial>, Vec<&'t Trial>) {
     (now, later)
 }
 
-/// Measurement of trials for one target on one device.
+/// Runner that measures trials for one target on one device. A trial is one measurement of one kernel candidate.
 pub(crate) struct TrialRunner<'a> {
     target: &'a TargetProfile,
     device: &'a DeviceArgs,
-    /// Path of the database.
+    /// Path of the tuning database to write.
     output: &'a Path,
     /// Time after which no further measurement starts.
     end: Option<Instant>,
     folder: tempfile::TempDir,
 }
 
-/// Counts of measured trials.
+/// Counts of trials: measured, failed, and not measured in time.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Tally {
     pub(crate) measured: usize,
     pub(crate) failed: usize,
-    /// Trials left for another run because time ran out.
+    /// Number of trials that were not measured because time ran out.
     pub(crate) left: usize,
 }
 
 impl<'a> TrialRunner<'a> {
-    /// Creates a runner that has measured nothing.
+    /// Creates a runner that starts no measurement after the time `end`.
     pub(crate) fn new(
         target: &'a TargetProfile,
         device: &'a DeviceArgs,
@@ -96,7 +97,7 @@ impl<'a> TrialRunner<'a> {
         self.end.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Measures trials into the database until all are measured or time runs out.
+    /// Measures trials and adds the results to the database, until all trials are measured or time runs out.
     pub(crate) fn measure_all(
         &self,
         trials: &[&Trial],

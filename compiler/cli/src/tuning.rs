@@ -20,7 +20,8 @@ pub(crate) struct TuningArgs {
 }
 
 impl TuningArgs {
-    /// Reads the database into the options. Prints a note for each target without measurements.
+    /// Reads the tuning database that `--tuning` names into the compile options. Prints a note for each target without
+    /// measurements.
     pub(crate) fn apply(&self, options: &mut Options, targets: &[TargetProfile]) -> Result<()> {
         let Some(path) = &self.tuning else { return Ok(()) };
         let database = Database::load(path)?;

@@ -13,7 +13,7 @@ use crate::compare::Tolerance;
 use crate::failure::Result;
 use crate::session::{CacheArgs, DeviceArgs, load};
 
-/// Inputs, target and tolerance of a comparison.
+/// One comparison of the device with the CPU reference: inputs, target profile, device and tolerance.
 #[derive(Debug)]
 pub(crate) struct Case<'a> {
     pub(crate) target: &'a TargetProfile,
@@ -23,7 +23,7 @@ pub(crate) struct Case<'a> {
     pub(crate) tolerance: Tolerance,
 }
 
-/// Loads a bundle and runs it. Returns the device's name and the outputs in order.
+/// Loads a bundle and runs its function `main`. Returns the device's name and the outputs in order.
 pub(crate) fn run_bundle(path: &Path, case: &Case<'_>) -> Result<(String, Vec<Array>)> {
     let mut session = load(path, case.device, Some(&case.target.name), &CacheArgs::default())?;
     let arrays: Vec<(&str, drift_runtime::Array)> =

@@ -1,6 +1,6 @@
-//! SPIRV-Tools for emitted modules: validator and optimizer.
+//! SPIRV-Tools for the SPIR-V modules that driftc emits: validator and optimizer.
 //!
-//! They are a separate crate because building their C++ takes minutes, and compiling models does not need them. The
+//! SPIRV-Tools are in a separate crate because building their C++ takes minutes, and compiling models does not need them. The
 //! feature `compiled` builds them. Without it, the programs `spirv-val` and `spirv-opt` on the path are run. They must
 //! support cooperative matrices: versions from 2025.1 do, version 2023.1 does not.
 
@@ -9,13 +9,13 @@ use spirv_tools::opt::Optimizer;
 use spirv_tools::val::Validator;
 use spirv_tools::{SpirvResult, TargetEnv};
 
-/// Vulkan version whose rules are checked.
+/// Vulkan version whose SPIR-V rules the validator checks.
 const ENVIRONMENT: TargetEnv = TargetEnv::Vulkan_1_1;
 
-/// Validates a module for Vulkan 1.1 and returns it unchanged.
+/// Validates a SPIR-V module for Vulkan 1.1 and returns the module unchanged.
 ///
 /// # Errors
-/// The validator's message, or the reason why it does not start.
+/// If the module is not valid, or the validator does not start.
 pub fn validate(words: Vec<u32>) -> Result<Vec<u32>, String> {
     spirv_tools::val::create(Some(ENVIRONMENT))
         .validate(&words, None)
@@ -23,10 +23,10 @@ pub fn validate(words: Vec<u32>) -> Result<Vec<u32>, String> {
     Ok(words)
 }
 
-/// Validates a module and runs the optimizer's performance passes.
+/// Validates a SPIR-V module and runs the performance passes of `spirv-opt` on it.
 ///
 /// # Errors
-/// The message of the validator or of a pass, or the reason why they do not start.
+/// If the module is not valid, a pass fails, or the validator or optimizer does not start.
 pub fn optimize(words: Vec<u32>) -> Result<Vec<u32>, String> {
     let words = validate(words)?;
     let mut optimizer = spirv_tools::opt::create(Some(ENVIRONMENT));
@@ -38,17 +38,17 @@ pub fn optimize(words: Vec<u32>) -> Result<Vec<u32>, String> {
     Ok(binary.as_words().to_vec())
 }
 
-/// Checks that the validator starts. The built-in one always does.
+/// Checks that the validator starts. The built-in validator (feature `compiled`) always starts.
 ///
 /// # Errors
-/// The reason why it does not start, and the remedy.
+/// If the program `spirv-val` does not start. The message has the reason and the remedy.
 pub fn start() -> Result<(), String> {
     let nothing: [u32; 0] = [];
     let said = spirv_tools::val::create(Some(ENVIRONMENT)).validate(nothing, None);
     said.err().as_ref().and_then(not_started).map_or(Ok(()), Err)
 }
 
-/// Returns the message for a program that cannot be run, or `None` for other errors.
+/// Returns a message if the error means that `spirv-val` or `spirv-opt` cannot be started, or `None` for other errors.
 fn not_started(error: &Error) -> Option<String> {
     (cfg!(not(feature = "compiled")) && error.inner == SpirvResult::Unsupported).then(|| {
         format!(

@@ -1,8 +1,8 @@
-//! Conversions of indices and errors.
+//! Conversions for writing bundles: indices to u32, and errors of the format crate to errors of the compiler.
 
 use crate::error::{Error, Result};
 
-/// Converts an error of the format crate.
+/// Converts an error of the format crate to an error of the compiler.
 pub(super) fn format_error(e: drift_format::Error) -> Error {
     match e {
         drift_format::Error::Io { path, source } => Error::Io { path, reason: source.to_string() },
@@ -10,7 +10,7 @@ pub(super) fn format_error(e: drift_format::Error) -> Error {
     }
 }
 
-/// Converts an index to the width that the format stores.
+/// Converts an index to u32, as the bundle format stores it. Fails if the index is too large.
 pub(super) fn index(n: usize) -> Result<u32> {
     u32::try_from(n).map_err(|e| Error::internal("bundle", e.to_string()))
 }

@@ -1,4 +1,5 @@
-//! Conversion of a plan to a function of the bundle format: slots, dispatches and ports.
+//! Conversion of a plan to a function of the bundle format: slots (the buffers and images that dispatches bind),
+//! dispatches and ports.
 
 use std::collections::BTreeMap;
 
@@ -17,20 +18,21 @@ use crate::ir::dim::{Atom, Bounds, Dim};
 use crate::plan::{self, Location, Plan, Port, bound_remedies};
 use crate::target::TargetProfile;
 
-/// Data that all functions of a variant use.
+/// Data of a bundle's variant that all its functions refer to.
 pub(super) struct Shared<'a> {
     pub(super) target: &'a TargetProfile,
-    /// Weight slots with their final sizes.
+    /// Weight slots (buffers of packed weights), with their final sizes.
     pub(super) weights: &'a [WeightSlot],
     pub(super) states: &'a [StateSlot],
     pub(super) pipelines: &'a Pipelines<'a>,
 }
 
-/// Numbers of symbols by name.
+/// Index of each symbol in the function's list of symbols, by the symbol's name.
 type Symbols<'a> = BTreeMap<&'a str, u32>;
 
-/// Converts a plan whose constants are at `places`. Input and output slots have the sizes for the bounds `general` of
-/// the first function of the name.
+/// Converts a plan to a function of the bundle. `places` has the location of each constant of the plan. `general` has
+/// the symbol bounds of the first function of this name: functions of one name have input and output slots of equal
+/// sizes, for these bounds.
 pub(super) fn function(
     (name, general): (&str, &Bounds),
     plan: &Plan,
@@ -43,7 +45,7 @@ pub(super) fn function(
         .map(|(name, (min, max))| Symbol { name: name.clone(), min: *min, max: *max })
         .collect();
     let order: Symbols<'_> = symbols.iter().map(|s| s.name.as_str()).zip(0..).collect();
-    let params = Params::of(plan, shared.target);
+    let params = Params::from_plan(plan, shared.target);
     let (slots, places) = slots(plan, general, places, params.bytes, shared)?;
     let mut dispatches = Vec::with_capacity(plan.dispatches.len());
     for (step, params) in plan.dispatches.iter().zip(&params.ranges) {
@@ -66,16 +68,16 @@ pub(super) fn function(
     })
 }
 
-/// Offsets of the parameters of each step.
+/// Byte ranges of the dispatches' parameters in the buffer of parameters.
 struct Params {
-    /// Offset and bytes of each step. Zero bytes for a step without parameters.
+    /// Byte offset and byte size of each dispatch's parameters. The size is 0 for a dispatch without parameters.
     ranges: Vec<(u64, u64)>,
     bytes: u64,
 }
 
 impl Params {
-    /// Places the parameters of all steps. Steps with equal parameters have one copy.
-    fn of(plan: &Plan, target: &TargetProfile) -> Self {
+    /// Lays out the parameters of all dispatches in one buffer. Dispatches with equal parameters use one copy.
+    fn from_plan(plan: &Plan, target: &TargetProfile) -> Self {
         let alignment = u64::from(target.limits.uniform_buffer_alignment).max(16);
         let mut known: BTreeMap<&[Dim], u64> = BTreeMap::new();
         let (mut ranges, mut end) = (Vec::with_capacity(plan.dispatches.len()), 0u64);
@@ -97,7 +99,7 @@ impl Params {
     }
 }
 
-/// Slots that dispatches bind, by contents.
+/// Indices of the slots (buffers and images) that dispatches bind, by what the slots hold.
 struct Places<'a> {
     weights: &'a [Place],
     first_weights: u32,
@@ -105,10 +107,10 @@ struct Places<'a> {
     first_input: u32,
     first_output: u32,
     params: u32,
-    /// Slot of each of the plan's states.
+    /// Index of the slot of each state of the plan.
     states: Vec<u32>,
     first_image: u32,
-    /// Image slot of each constant that is in a texture.
+    /// Index of the image slot of each constant that is stored in a texture, by the constant's index.
     constants: BTreeMap<usize, u32>,
 }
 
@@ -174,7 +176,7 @@ fn slots<'a>(
     Ok((slots, places))
 }
 
-/// Returns the slot range of a location.
+/// Returns the binding of a tensor's location: slot index, byte offset and byte size.
 fn binding(
     location: Location,
     plan: &Plan,
@@ -252,14 +254,14 @@ fn dispatch(
     })
 }
 
-/// Checks that a step stays within the target's workgroup limits for all values of the symbols.
+/// Checks that a dispatch stays within the target's limit of workgroups per axis, for all values of the symbols.
 fn check_grid(step: &plan::Dispatch, bounds: &Bounds, target: &TargetProfile) -> Result<()> {
     for (groups, limit) in step.launch.grid.iter().zip(target.limits.max_workgroup_count) {
         let most = groups.range(bounds).1;
         if most > i64::from(limit) {
             return Err(Error::request(
                 format!(
-                    "`{}` needs {most} workgroups on one axis; {} allows {limit}",
+                    "`{}` needs {most} workgroups on one axis; target {} allows {limit}",
                     step.label, target.name
                 ),
                 bound_remedies::remedy(groups, bounds, limit.into()),
@@ -283,7 +285,8 @@ fn ports(ports: &[Port], first: u32, symbols: &Symbols<'_>) -> Result<Vec<drift_
     ports.iter().enumerate().map(port).collect()
 }
 
-/// Bytes of a port's buffer at the upper bounds.
+/// Returns the byte size of a port's buffer at the upper bounds of the symbols. Fails above the target's limit for one
+/// storage buffer.
 fn port_bytes(port: &Port, bounds: &Bounds, target: &TargetProfile) -> Result<u64> {
     let elements = port.shape.iter().fold(1i64, |n, d| n.saturating_mul(d.range(bounds).1.max(0)));
     let bytes = elements.saturating_mul(port.device.bytes());
@@ -291,14 +294,18 @@ fn port_bytes(port: &Port, bounds: &Bounds, target: &TargetProfile) -> Result<u6
     let limit = target.limits.max_storage_buffer_range;
     if bytes > limit {
         return Err(Error::request(
-            format!("`{}` takes {bytes} bytes, and {} binds at most {limit} bytes", port.name, target.name),
+            format!(
+                "port `{}` takes {bytes} bytes, and target {} binds at most {limit}",
+                port.name, target.name
+            ),
             "lower the upper bounds of the symbols with --dim NAME=LOW..HIGH, or choose a target with a larger limit",
         ));
     }
     Ok(bytes.max(1).next_multiple_of(16))
 }
 
-/// Converts a size to an expression over the function's symbols, and checks that it fits the format.
+/// Converts a symbolic size to an expression over the function's symbols. Fails if the expression exceeds the limits of
+/// the bundle format.
 fn program(dim: &Dim, symbols: &Symbols<'_>, name: &str) -> Result<Expr> {
     let program = expr(dim, symbols)?;
     match program.check(symbols.len()) {

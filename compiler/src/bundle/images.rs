@@ -9,7 +9,7 @@ use crate::plan::images::Image;
 use crate::plan::{Location, Plan};
 use crate::shader::resource::Resource;
 
-/// Returns a texture's kind and element type.
+/// Returns a texture's kind and element type, as the bundle format names them.
 pub(super) fn texture(storage: Storage, device: DeviceType) -> Texture {
     let kind = match storage {
         Storage::TextureArray => ImageKind::D2Array,
@@ -19,12 +19,13 @@ pub(super) fn texture(storage: Storage, device: DeviceType) -> Texture {
     Texture { kind, element: device_type(device) }
 }
 
-/// Returns the record of a texture, with the chunk that fills it if it holds a constant.
+/// Returns the bundle format's description of a texture. `chunk` is the index of the weight chunk that fills the
+/// texture, if the texture holds a constant.
 pub(super) fn slot(image: &Image, chunk: Option<u32>) -> format::Image {
     format::Image { texture: texture(image.storage, image.device), extent: image.extent, chunk }
 }
 
-/// Returns the texture of each constant, or `None` for constants in buffers.
+/// Returns the texture of each constant of a plan, or `None` for constants in buffers.
 pub(super) fn weights(plan: &Plan, longest_side: u32) -> Vec<Option<Image>> {
     let mut out = vec![None; plan.weights.len()];
     for step in &plan.dispatches {

@@ -1,4 +1,4 @@
-//! Pipelines of a variant, and their numbers by WGSL and bindings.
+//! Compute pipelines of a bundle's variant. Dispatches with equal WGSL and equal kinds of bindings use one pipeline.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,17 @@ use super::types::device_type;
 use crate::plan::{Dispatch, Location};
 use crate::shader::resource::Resource;
 
-/// Pipelines by WGSL and bindings. Resources are part of the key because WGSL does not distinguish f16 and f32
-/// textures.
+/// Index of each pipeline, by its WGSL and the kinds of its bindings. The kinds are part of the key because WGSL does
+/// not distinguish f16 and f32 textures.
 pub(super) type Pipelines<'a> = BTreeMap<(&'a str, Vec<(Resource, bool)>), u32>;
 
-/// Returns the key of a dispatch's pipeline.
+/// Returns the key of a dispatch's pipeline in [`Pipelines`]: its WGSL and the kinds of its bindings.
 pub(super) fn key(step: &Dispatch) -> (&str, Vec<(Resource, bool)>) {
     (&step.launch.wgsl, step.launch.bindings.iter().map(|b| (b.resource, b.writable)).collect())
 }
 
-/// Describes the pipeline of a dispatch.
+/// Returns the bundle format's description of a dispatch's pipeline. `artifact` is the index of the emitted shader
+/// among the artifacts of the bundle, `entry` the name of its entry point.
 pub(super) fn pipeline(step: &Dispatch, artifact: u32, entry: &str) -> Pipeline {
     let launch = &step.launch;
     let bindings = launch

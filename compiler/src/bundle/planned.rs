@@ -8,7 +8,7 @@ use crate::target::TargetProfile;
 pub struct Planned<'a> {
     /// The target.
     pub target: &'a TargetProfile,
-    /// Functions with their names. The functions of a target use weights in common. Functions of one name are
+    /// Functions with their names. The functions of a target share their packed weights. Functions of one name are
     /// specializations for different bounds of the symbols; the first one is for all bounds.
     pub functions: Vec<(String, &'a Plan)>,
 }

@@ -11,7 +11,7 @@ use crate::plan::Dispatch;
 use crate::shader::{Launch, Need, OutsideReads};
 use crate::target::{MatrixScope, MatrixShape, MatrixType, TargetProfile};
 
-/// Declares the features that the shaders of a variant use, and the limits that it needs.
+/// Declares in a variant the device features that its shaders use, and the device limits that it needs.
 pub(super) fn declare(variant: &mut Variant, planned: &Planned<'_>) {
     let target = planned.target;
     let launches: Vec<&Launch> = dispatches(planned).map(|dispatch| &dispatch.launch).collect();

@@ -10,25 +10,25 @@ use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use crate::error::OpError;
 use crate::shader::pack::{Packed, Packer};
 
-/// Approximate bytes of a portion.
+/// Approximate bytes of a portion of a packed constant.
 const PORTION: usize = 1 << 23;
-/// Number of portions in flight.
+/// Number of buffers for portions, and so the maximum number of portions in memory.
 const BUFFERS: usize = 3;
 
-/// A portion of a constant.
+/// Some of the packed bytes of a constant. `last` is true for the last portion of the constant.
 struct Portion {
     bytes: Vec<u8>,
     last: bool,
 }
 
-/// The writer's end: portions of the constants, in order.
+/// The writing thread's end of the stream: receives portions of packed constants in order, and gives the buffers back.
 pub(super) struct Portions {
     filled: Receiver<Portion>,
     empty: SyncSender<Vec<u8>>,
 }
 
 impl Portions {
-    /// Writes all bytes of the next constant.
+    /// Writes all packed bytes of the next constant to `out`.
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         loop {
             let portion = self.filled.recv().map_err(|_| io::Error::other("packing ended early"))?;
@@ -42,8 +42,8 @@ impl Portions {
     }
 }
 
-/// Packs constants while `write` consumes their portions, on another thread. `write` must consume all of them. Returns
-/// its result and the maximum bytes of the buffers.
+/// Packs constants on the calling thread while `write` consumes their portions on another thread. `write` must consume
+/// all portions. Returns the result of `write`, and the total bytes of the buffers.
 pub(super) fn stream<'a, T: Send, E: From<OpError> + Send>(
     constants: impl IntoIterator<Item = &'a Packed>,
     write: impl FnOnce(&Portions) -> Result<T, E> + Send,
@@ -72,7 +72,7 @@ pub(super) fn stream<'a, T: Send, E: From<OpError> + Send>(
     })
 }
 
-/// Bytes of all buffers.
+/// Total bytes of the buffers that hold portions of packed constants.
 #[derive(Default)]
 struct BufferBytes {
     held: usize,
@@ -91,7 +91,8 @@ impl BufferBytes {
     }
 }
 
-/// Packs all constants into free buffers. Ends early if `send` returns false, because the writer has ended.
+/// Packs all constants into free buffers and passes each portion to `send`. Ends early if `send` returns false, which
+/// means that the writing thread has ended.
 fn pack_all<'a>(
     constants: impl IntoIterator<Item = &'a Packed>,
     free: &Receiver<Vec<u8>>,
@@ -125,7 +126,8 @@ mod tests {
     use crate::shader::pack::presets::PANELS;
     use crate::shader::pack::{Packed, pack};
 
-    /// A matrix of f16 in panels of 64 columns, large enough for several portions.
+    /// Returns an f16 test matrix to be packed in panels of 64 columns, large enough for several portions of the
+    /// stream.
     fn large() -> Packed {
         let (n, k) = (5000usize, 6000usize);
         let bytes: Vec<u8> = (0..n * k).flat_map(|i| ((i % 30_011) as u16).to_le_bytes()).collect();

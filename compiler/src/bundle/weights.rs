@@ -1,4 +1,5 @@
-//! Weight slots of a variant: packs constants, writes them as chunks, and assigns them to slots.
+//! Weight slots of a variant: buffers that hold packed constants. Packs constants, writes them as chunks of the bundle,
+//! and assigns the chunks to slots.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -17,7 +18,7 @@ use crate::target::TargetProfile;
 /// Alignment of chunks in a weight slot, a multiple of every device's binding alignment.
 const WEIGHT_ALIGNMENT: u64 = 256;
 
-/// Reason why weights were not written.
+/// Error that kept the weights from being written to the bundle.
 struct Refused(Error);
 
 impl From<OpError> for Refused {
@@ -26,27 +27,27 @@ impl From<OpError> for Refused {
     }
 }
 
-/// Location of a constant.
+/// Location of a packed constant on the device.
 pub(super) enum Place {
-    /// Range of a weight slot. The slot number counts weight slots only.
+    /// Byte range of a weight slot (a buffer of packed constants). The slot index counts weight slots only.
     Buffer(Binding),
-    /// Image that holds the constant, and the image's bytes.
+    /// Image that holds the constant, and the byte size of the image.
     Texture(format::Image, u64),
 }
 
-/// Maximum bytes of a slot with several constants. A runtime allocates one slot while it fills another, which takes
-/// about as long, so several slots are faster than one. The limit is still far above the size that an allocation is
-/// worth.
+/// Maximum bytes of a weight slot (a buffer) that holds several constants. A runtime allocates one slot while it fills
+/// another, so several slots load faster than one. The limit is large enough that the number of allocations stays
+/// small.
 const LARGEST_SLOT: u64 = 256 << 20;
 
-/// Identity of a packed constant, and the bytes of its chunk.
+/// Identity of a packed constant, and the byte size of its chunk in the bundle.
 type Key = (Identity, u64);
 
-/// Chunks by the constants that they hold. Functions and targets that read the same packed constant use one chunk. The
-/// keys stay valid because constants live until the bundle is written.
+/// Index of the bundle chunk of each packed constant. Functions and targets that read the same packed constant use one
+/// chunk. Keys contain addresses of constants, which stay valid because constants live until the bundle is written.
 pub(super) type Chunks = BTreeMap<Key, u32>;
 
-/// Weight slots of a variant, filled function by function.
+/// List of the weight slots of a variant. Each function that is added appends the slots of the weights that it uses first.
 pub(super) struct Weights {
     pub(super) slots: Vec<WeightSlot>,
     pub(super) placements: Vec<WeightPlacement>,
@@ -114,7 +115,7 @@ impl Weights {
         });
         Err(Error::request(
             format!(
-                "`{}` needs a weight of {size} bytes, and {} binds at most {} bytes",
+                "`{}` needs a weight of {size} bytes, and target {} binds at most {} bytes",
                 users.map(|s| s.label.as_str()).next().unwrap_or_default(),
                 self.target,
                 self.largest_binding
@@ -143,12 +144,14 @@ impl Weights {
     }
 }
 
-/// Returns the key of a constant's chunk. A texture may be larger than the constant, so its chunk is padded.
+/// Returns the key of a constant's chunk: its identity and byte size. A texture may be larger than the constant, so its
+/// chunk is padded to the texture's size.
 fn key(packed: &Packed, image: Option<&Image>) -> Key {
     (packed.identity(), image.map_or(0, Image::bytes).max(packed.bytes()))
 }
 
-/// Writes constants as chunks, padded to the chunks' bytes. Returns the chunk numbers.
+/// Writes constants as chunks of the bundle, each padded to the byte size in its key. Returns the indices of the
+/// chunks.
 fn write(
     writer: &mut BundleWriter,
     constants: &[(&Packed, &Key)],

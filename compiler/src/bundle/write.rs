@@ -42,10 +42,10 @@ pub fn write(
     writer.finish(provenance, variants).map_err(format_error)
 }
 
-/// Emitted modules, by language and WGSL.
+/// Emitted shader modules, by shader language and WGSL source.
 type Modules<'a> = BTreeMap<(Language, &'a str), Shader>;
 
-/// Emits each distinct module once, in parallel.
+/// Emits the shader module of each distinct WGSL source once per shader language, in parallel.
 fn emit_all<'a>(planned: &[Planned<'a>], options: spirv::Options) -> Result<Modules<'a>> {
     let mut sources: BTreeMap<(Language, &'a str), &'a Dispatch> = BTreeMap::new();
     for one in planned {
@@ -66,7 +66,7 @@ fn emit_all<'a>(planned: &[Planned<'a>], options: spirv::Options) -> Result<Modu
         .collect()
 }
 
-/// Builds one variant: writes its weights and adds its shaders.
+/// Builds the variant of one target: writes its weights and shaders to the bundle.
 fn variant(
     writer: &mut BundleWriter,
     planned: &Planned<'_>,
@@ -118,7 +118,7 @@ fn variant(
     Ok(variant)
 }
 
-/// Returns the states of all functions, without duplicates.
+/// Returns the states of all functions of a target, without duplicates.
 fn states(planned: &Planned<'_>) -> Result<Vec<StateSlot>> {
     let mut states: Vec<StateSlot> = Vec::new();
     for state in planned.functions.iter().flat_map(|(_, plan)| &plan.states) {

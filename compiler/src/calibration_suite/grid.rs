@@ -1,8 +1,8 @@
-//! Graphs with sizes that occur in networks, in text form.
+//! Graphs of the calibration suite with sizes that occur in networks, in text form.
 //!
 //! Most graphs begin with an elementwise operator, so that the tested operator reads values of the graph's precision.
 
-/// M, K and N of matmuls with a constant.
+/// M, K and N of matmuls whose second operand is constant.
 const MATMULS: &[[u32; 3]] = &[
     [1, 512, 512],
     [1, 768, 768],
@@ -36,7 +36,7 @@ const MATMULS: &[[u32; 3]] = &[
     [4096, 320, 1280],
 ];
 
-/// Batch, M, K and N of matmuls of two computed values; true if the second is transposed.
+/// Batch size, M, K and N of matmuls of two computed values. The flag is true if the second operand is transposed.
 const BATCHED_MATMULS: &[([u32; 4], bool)] = &[
     ([12, 128, 64, 128], true),
     ([12, 128, 128, 64], false),
@@ -46,7 +46,7 @@ const BATCHED_MATMULS: &[([u32; 4], bool)] = &[
     ([16, 1, 512, 64], false),
 ];
 
-/// M, N and K of matmuls with quantized weights.
+/// M, N and K of matmuls with quantized weights, and the encoding of the weights.
 const QUANTIZED_MATMULS: &[([u32; 3], &str)] = &[
     ([1, 2048, 2048], "q8_0"),
     ([1, 2048, 2048], "q4_0"),
@@ -66,7 +66,8 @@ const QUANTIZED_MATMULS: &[([u32; 3], &str)] = &[
     ([256, 2048, 2048], "q4_0"),
 ];
 
-/// M, N and K of fused matmuls, and the encoding of their constants. The flags are true for a gate, and for an RMSNorm.
+/// M, N and K of fused matmuls, and the encoding of their weights (empty for floats). The first flag is true for a
+/// fused SwiGLU gate, the second for a fused RMSNorm.
 const FUSED_MATMULS: &[([u32; 3], &str, bool, bool)] = &[
     ([1, 2048, 2048], "", false, true),
     ([1, 8192, 2048], "", true, true),
@@ -101,7 +102,7 @@ const INTEGER_MATMULS: &[[u32; 3]] = &[
     [784, 128, 128],
 ];
 
-/// Input and output channels, side, window, stride and groups of convolutions.
+/// Input channels, output channels, image side, filter side, stride and groups of convolutions.
 const CONVOLUTIONS: &[[u32; 6]] = &[
     [3, 32, 224, 3, 2, 1],
     [3, 64, 224, 7, 2, 1],
@@ -130,17 +131,18 @@ const CONVOLUTIONS: &[[u32; 6]] = &[
     [240, 240, 28, 5, 2, 240],
 ];
 
-/// Batch, input and output channels, side, window and stride of convolutions that read an input of the graph.
+/// Batch size, input channels, output channels, image side, filter side and stride of convolutions that read an input
+/// of the graph.
 const STEMS: &[[u32; 6]] =
     &[[1, 3, 32, 224, 3, 2], [8, 3, 16, 224, 3, 2], [1, 3, 64, 224, 7, 2], [1, 1, 16, 256, 5, 1]];
 
-/// Input and output channels, and side, of depthwise-separable convolutions.
+/// Input channels, output channels and image side of depthwise-separable convolutions.
 const SEPARABLE: &[[u32; 3]] = &[[32, 64, 112], [128, 128, 56], [256, 256, 28], [512, 512, 14]];
 
-/// Input and output channels, side, window and stride of transposed convolutions.
+/// Input channels, output channels, image side, filter side and stride of transposed convolutions.
 const TRANSPOSED_CONVOLUTIONS: &[[u32; 5]] = &[[128, 64, 32, 4, 2], [64, 32, 64, 2, 2], [32, 3, 128, 4, 2]];
 
-/// Query heads, key heads, queries, keys and head size of attentions.
+/// Query heads, key heads, number of queries, number of keys and head size of attention operators.
 const ATTENTIONS: &[[u32; 5]] = &[
     [12, 12, 128, 128, 64],
     [16, 16, 512, 512, 64],
@@ -160,11 +162,12 @@ const ATTENTIONS: &[[u32; 5]] = &[
     [6, 6, 1, 1500, 64],
 ];
 
-/// Number and length of rows.
+/// Number and length of the rows that softmax, normalization, reductions and similar operators process.
 const ROWS: &[[u32; 2]] =
     &[[1, 768], [1, 4096], [1, 32000], [16, 2048], [128, 768], [256, 4096], [1536, 128], [4096, 320]];
 
-/// Channels, sides of the image and of the result, spatial axes, and mode of grid samples.
+/// Channels, image side and result side, then the number of spatial axes and the interpolation mode of `grid-sample`
+/// operators.
 const GRID_SAMPLES: &[([u32; 3], usize, &str)] = &[
     ([3, 512, 512], 2, "linear"),
     ([64, 128, 128], 2, "linear"),
@@ -177,10 +180,10 @@ const GRID_SAMPLES: &[([u32; 3], usize, &str)] = &[
     ([16, 48, 48], 3, "nearest"),
 ];
 
-/// Sequence, batch and units of an LSTM.
+/// Sequence length, batch size and hidden size of LSTMs.
 const RECURRENT: &[[u32; 3]] = &[[32, 1, 128], [32, 1, 256], [50, 8, 128], [100, 16, 64]];
 
-/// Returns every graph with its name. Names decide the order of the suite.
+/// Returns every graph with its name. The order of the calibration suite follows from hashes of the names.
 pub(super) fn graphs() -> Vec<(String, String)> {
     let mut out = Vec::new();
     let mut add = |kind: &str, texts: Vec<String>| {
@@ -188,15 +191,15 @@ pub(super) fn graphs() -> Vec<(String, String)> {
     };
     add("product", MATMULS.iter().map(|sizes| matmul(*sizes)).collect());
     let every_third = MATMULS.iter().step_by(3);
-    add("transposed product", every_third.map(|sizes| matmul_transposed(*sizes, "")).collect());
+    add("transposed matmul", every_third.map(|sizes| matmul_transposed(*sizes, "")).collect());
     add("pair", BATCHED_MATMULS.iter().map(|(sizes, trans)| batched_matmul(*sizes, *trans)).collect());
-    let quantized = |([m, n, k], stored): &([u32; 3], &str)| matmul_transposed([*m, *k, *n], stored);
-    add("coded product", QUANTIZED_MATMULS.iter().map(quantized).collect());
-    add("product of bytes", INTEGER_MATMULS.iter().map(|sizes| integer_matmul(*sizes)).collect());
-    let fused = |(sizes, stored, gated, normalized): &([u32; 3], &str, bool, bool)| {
-        fused_matmul(*sizes, stored, *gated, *normalized)
+    let quantized = |([m, n, k], encoding): &([u32; 3], &str)| matmul_transposed([*m, *k, *n], encoding);
+    add("quantized matmul", QUANTIZED_MATMULS.iter().map(quantized).collect());
+    add("integer matmul", INTEGER_MATMULS.iter().map(|sizes| integer_matmul(*sizes)).collect());
+    let fused = |(sizes, encoding, gated, normalized): &([u32; 3], &str, bool, bool)| {
+        fused_matmul(*sizes, encoding, *gated, *normalized)
     };
-    add("fused product", FUSED_MATMULS.iter().map(fused).collect());
+    add("fused matmul", FUSED_MATMULS.iter().map(fused).collect());
     add("convolution", CONVOLUTIONS.iter().map(|sizes| conv(*sizes)).collect());
     add("convolution of an input", STEMS.iter().map(|sizes| stem(*sizes)).collect());
     add("separable", SEPARABLE.iter().map(|sizes| separable(*sizes)).collect());
@@ -231,23 +234,23 @@ fn matmul([m, k, n]: [u32; 3]) -> String {
     format!("{a}{b}%2 = neg %0\n%3 = matmul %2 %1 {PLAIN}\noutput \"c\" %3\n")
 }
 
-fn matmul_transposed([m, k, n]: [u32; 3], stored: &str) -> String {
-    let stored = if stored.is_empty() { String::new() } else { format!(",\"stored\":\"{stored}\"") };
+fn matmul_transposed([m, k, n]: [u32; 3], encoding: &str) -> String {
+    let encoding = if encoding.is_empty() { String::new() } else { format!(",\"encoding\":\"{encoding}\"") };
     let a = input(0, "a", &[m, k]);
     format!(
-        "{a}%1 = constant {{\"dtype\":\"f32\",\"shape\":[{n},{k}]{stored},\"random\":1}}\n%2 = neg %0\n%3 = matmul %2 %1 {TRANSPOSED_B}\noutput \"c\" %3\n"
+        "{a}%1 = constant {{\"dtype\":\"f32\",\"shape\":[{n},{k}]{encoding},\"random\":1}}\n%2 = neg %0\n%3 = matmul %2 %1 {TRANSPOSED_B}\noutput \"c\" %3\n"
     )
 }
 
-fn fused_matmul([m, n, k]: [u32; 3], stored: &str, gated: bool, normalized: bool) -> String {
-    let stored = if stored.is_empty() { String::new() } else { format!(",\"stored\":\"{stored}\"") };
+fn fused_matmul([m, n, k]: [u32; 3], encoding: &str, gated: bool, normalized: bool) -> String {
+    let encoding = if encoding.is_empty() { String::new() } else { format!(",\"encoding\":\"{encoding}\"") };
     let matrix = |id: u32| {
-        format!("%{id} = constant {{\"dtype\":\"f32\",\"shape\":[{n},{k}]{stored},\"random\":{id}}}\n")
+        format!("%{id} = constant {{\"dtype\":\"f32\",\"shape\":[{n},{k}]{encoding},\"random\":{id}}}\n")
     };
     let (a, first) = (input(0, "a", &[1, m, k]), matrix(2));
     let (scale, scaled, epsilon) =
         if normalized { (constant(1, &[k]), " %1", "0.00001") } else { (String::new(), "", "null") };
-    let (second, operands, join) = if gated {
+    let (second, operands, gate) = if gated {
         let swish = "{\"element\":{\"unary\":{\"swish\":{\"alpha\":1.0}}},\"args\":[{\"step\":0}]}";
         let product = "{\"element\":{\"binary\":\"mul\"},\"args\":[{\"step\":1},{\"input\":2}]}";
         (matrix(3), "%2 %3", format!("{swish},{product}"))
@@ -255,7 +258,7 @@ fn fused_matmul([m, n, k]: [u32; 3], stored: &str, gated: bool, normalized: bool
         (String::new(), "%2", String::new())
     };
     format!(
-        "{a}{scale}{first}{second}%4 = neg %0\n%5 = fused-matmul %4 {operands}{scaled} {{\"product\":{TRANSPOSED_B},\"epsilon\":{epsilon},\"join\":[{join}]}}\noutput \"c\" %5\n"
+        "{a}{scale}{first}{second}%4 = neg %0\n%5 = fused-matmul %4 {operands}{scaled} {{\"matmul\":{TRANSPOSED_B},\"epsilon\":{epsilon},\"gate\":[{gate}]}}\noutput \"c\" %5\n"
     )
 }
 
@@ -295,7 +298,7 @@ fn separable([ci, co, side]: [u32; 3]) -> String {
     let (filters, matrix) = (constant(2, &[ci, 1, 3, 3]), constant(3, &[co, ci, 1, 1]));
     let bias = constant(4, &[co]);
     format!(
-        "{x}%1 = neg %0\n{filters}{matrix}{bias}%5 = separable-conv %1 %2 %3 %4 {{\"depthwise\":{{\"strides\":[1,1],\"dilations\":[1,1],\"pads_begin\":[1,1],\"pads_end\":[1,1],\"group\":{ci}}},\"chain\":[],\"bias\":true}} then (relu #0)\noutput \"y\" %5\n"
+        "{x}%1 = neg %0\n{filters}{matrix}{bias}%5 = separable-conv %1 %2 %3 %4 {{\"depthwise\":{{\"strides\":[1,1],\"dilations\":[1,1],\"pads_begin\":[1,1],\"pads_end\":[1,1],\"group\":{ci}}},\"epilogue\":[],\"bias\":true}} then (relu #0)\noutput \"y\" %5\n"
     )
 }
 
@@ -384,7 +387,8 @@ fn images([channels, side]: [u32; 2]) -> Vec<String> {
     ]
 }
 
-/// Gathers some rows of a table, and adds rows to some rows of a table. The rows are far apart.
+/// Returns two graphs: one gathers some rows of a table, the other adds updates to some rows of a table. The
+/// selected rows are scattered over the table.
 fn tables([rows, width, count]: [u32; 3]) -> Vec<String> {
     let table = input(0, "t", &[rows, width]);
     let places: Vec<u32> = (0..count).map(|i| i * 7919 % rows).collect();

@@ -6,10 +6,11 @@
 //! ```
 //!
 //! A kernel that reads quantized weights dequantizes them once per tile of M. With many rows that takes longer than the
-//! multiplications, while dequantizing once costs little more than the memory traffic of the floats. It applies only to
-//! f16: floats are rounded exactly as the kernels for matrix units round them. Floats are stored `[K, N]`, the order of
-//! packed constants, because tiles load slowly into workgroup memory along K. The matmul of floats may be split as in
-//! `split_k`: alternatives are numbers of splits.
+//! multiplications, while dequantizing once costs little more than the memory traffic of the floats. The rewrite
+//! applies only to f16: dequantized floats are rounded exactly as the kernels for matrix units round them. The floats
+//! are stored `[K, N]`, like packed constants, because kernels load tiles into workgroup memory more slowly if elements
+//! along K are contiguous. The matmul of floats may also be split along K (`split_k`); each number of splits is an
+//! alternative.
 
 use super::{ConstantData, Decomposition, LastNode, Params, split_k};
 use crate::error::{Error, Result};
@@ -20,7 +21,7 @@ use crate::kernels::MAX_SMALL_M;
 use crate::shader::pack::quantized_panels::QuantizedPanels;
 use crate::target::TargetProfile;
 
-/// Entry of the table of decompositions.
+/// The decomposition `dequantize`, as an entry of the table of decompositions.
 pub const DECOMPOSITION: Decomposition = Decomposition {
     name: "dequantize",
     alternatives,
@@ -32,7 +33,7 @@ pub const DECOMPOSITION: Decomposition = Decomposition {
     cases: CASES,
 };
 
-/// Number of splits of a matmul that is not split.
+/// Number of K splits that stands for a matmul without split-K.
 const UNSPLIT: u32 = 1;
 
 const CASES: &[&str] = &[
@@ -40,25 +41,25 @@ const CASES: &[&str] = &[
 symbol m 1..70
 %0 = input {"name":"a","dtype":"f32","shape":["m",256]}
 %1 = neg %0
-%2 = constant {"dtype":"f32","shape":[33,256],"stored":"q4_0","random":1}
+%2 = constant {"dtype":"f32","shape":[33,256],"encoding":"q4_0","random":1}
 %3 = matmul %1 %2 {"trans_a":false,"trans_b":true}
-%4 = constant {"dtype":"f32","shape":[34,256],"stored":"q4_1","random":2}
+%4 = constant {"dtype":"f32","shape":[34,256],"encoding":"q4_1","random":2}
 %5 = matmul %1 %4 {"trans_a":false,"trans_b":true}
-%6 = constant {"dtype":"f32","shape":[35,256],"stored":"q5_0","random":3}
+%6 = constant {"dtype":"f32","shape":[35,256],"encoding":"q5_0","random":3}
 %7 = matmul %1 %6 {"trans_a":false,"trans_b":true}
-%8 = constant {"dtype":"f32","shape":[36,256],"stored":"q5_1","random":4}
+%8 = constant {"dtype":"f32","shape":[36,256],"encoding":"q5_1","random":4}
 %9 = matmul %1 %8 {"trans_a":false,"trans_b":true}
-%10 = constant {"dtype":"f32","shape":[37,256],"stored":"q8_0","random":5}
+%10 = constant {"dtype":"f32","shape":[37,256],"encoding":"q8_0","random":5}
 %11 = matmul %1 %10 {"trans_a":false,"trans_b":true}
-%12 = constant {"dtype":"f32","shape":[38,256],"stored":"q2_k","random":6}
+%12 = constant {"dtype":"f32","shape":[38,256],"encoding":"q2_k","random":6}
 %13 = matmul %1 %12 {"trans_a":false,"trans_b":true}
-%14 = constant {"dtype":"f32","shape":[39,256],"stored":"q3_k","random":7}
+%14 = constant {"dtype":"f32","shape":[39,256],"encoding":"q3_k","random":7}
 %15 = matmul %1 %14 {"trans_a":false,"trans_b":true}
-%16 = constant {"dtype":"f32","shape":[40,256],"stored":"q4_k","random":8}
+%16 = constant {"dtype":"f32","shape":[40,256],"encoding":"q4_k","random":8}
 %17 = matmul %1 %16 {"trans_a":false,"trans_b":true}
-%18 = constant {"dtype":"f32","shape":[41,256],"stored":"q5_k","random":9}
+%18 = constant {"dtype":"f32","shape":[41,256],"encoding":"q5_k","random":9}
 %19 = matmul %1 %18 {"trans_a":false,"trans_b":true}
-%20 = constant {"dtype":"f32","shape":[42,256],"stored":"q6_k","random":10}
+%20 = constant {"dtype":"f32","shape":[42,256],"encoding":"q6_k","random":10}
 %21 = matmul %1 %20 {"trans_a":false,"trans_b":true}
 output "q4_0" %3
 output "q4_1" %5
@@ -74,15 +75,15 @@ output "q6_k" %21
     r#"
 %0 = input {"name":"a","dtype":"f32","shape":[40,320]}
 %1 = neg %0
-%2 = constant {"dtype":"f32","shape":[20,320],"stored":"u2 in groups of 16 with zeros","random":1}
+%2 = constant {"dtype":"f32","shape":[20,320],"encoding":"u2 in groups of 16 with zeros","random":1}
 %3 = matmul %1 %2 {"trans_a":false,"trans_b":true}
-%4 = constant {"dtype":"f32","shape":[37,320],"stored":"u4 in groups of 40 with zeros","random":2}
+%4 = constant {"dtype":"f32","shape":[37,320],"encoding":"u4 in groups of 40 with zeros","random":2}
 %5 = matmul %1 %4 {"trans_a":false,"trans_b":true}
-%6 = constant {"dtype":"f32","shape":[33,320],"stored":"u8 in groups of 320","random":3}
+%6 = constant {"dtype":"f32","shape":[33,320],"encoding":"u8 in groups of 320","random":3}
 %7 = matmul %1 %6 {"trans_a":false,"trans_b":true}
-%8 = constant {"dtype":"f32","shape":[19,320],"stored":"u4 in groups of 20","random":4}
+%8 = constant {"dtype":"f32","shape":[19,320],"encoding":"u4 in groups of 20","random":4}
 %9 = matmul %1 %8 {"trans_a":false,"trans_b":true}
-%10 = constant {"dtype":"f32","shape":[48,320],"stored":"u8 in groups of 64 with zeros","random":5}
+%10 = constant {"dtype":"f32","shape":[48,320],"encoding":"u8 in groups of 64 with zeros","random":5}
 %11 = matmul %1 %10 {"trans_a":false,"trans_b":true}
 output "y0" %3
 output "y1" %5
@@ -93,11 +94,11 @@ output "y4" %11
     r#"
 %0 = input {"name":"a","dtype":"f32","shape":[17,300]}
 %1 = neg %0
-%2 = constant {"dtype":"f32","shape":[18,300],"stored":"u4 in groups of 60 with zeros","random":1}
+%2 = constant {"dtype":"f32","shape":[18,300],"encoding":"u4 in groups of 60 with zeros","random":1}
 %3 = matmul %1 %2 {"trans_a":false,"trans_b":true}
-%4 = constant {"dtype":"f32","shape":[35,300],"stored":"u8 in groups of 300","random":2}
+%4 = constant {"dtype":"f32","shape":[35,300],"encoding":"u8 in groups of 300","random":2}
 %5 = matmul %1 %4 {"trans_a":false,"trans_b":true}
-%6 = constant {"dtype":"f32","shape":[17,300],"stored":"u4 in groups of 25","random":3}
+%6 = constant {"dtype":"f32","shape":[17,300],"encoding":"u4 in groups of 25","random":3}
 %7 = matmul %1 %6 {"trans_a":false,"trans_b":true}
 output "y0" %3
 output "y1" %5
@@ -105,7 +106,7 @@ output "y2" %7
 "#,
     r#"
 %0 = input {"name":"a","dtype":"f32","shape":[40,320]}
-%1 = constant {"dtype":"f32","shape":[44,320],"stored":"u4 in groups of 64 with zeros","random":12}
+%1 = constant {"dtype":"f32","shape":[44,320],"encoding":"u4 in groups of 64 with zeros","random":12}
 %2 = neg %0
 %3 = transpose %1 {"perm":[1,0]}
 %4 = matmul %2 %3 {"trans_a":false,"trans_b":false}
@@ -115,9 +116,9 @@ output "c" %6
 "#,
     r#"
 %0 = input {"name":"a","dtype":"f32","shape":[3,32,21]}
-%1 = constant {"dtype":"f32","shape":[3,23,32],"stored":"q8_0","random":13}
+%1 = constant {"dtype":"f32","shape":[3,23,32],"encoding":"q8_0","random":13}
 %2 = input {"name":"b","dtype":"f32","shape":[2,18,33]}
-%3 = constant {"dtype":"f32","shape":[2,33,64],"stored":"q4_1","random":14}
+%3 = constant {"dtype":"f32","shape":[2,33,64],"encoding":"q4_1","random":14}
 %4 = neg %0
 %5 = matmul %4 %1 {"trans_a":true,"trans_b":true}
 %6 = neg %2
@@ -136,7 +137,7 @@ struct QuantizedMatmul {
     transposed: Option<Constant>,
 }
 
-/// Returns the f16 matmul of many rows with quantized weights that a node is. Returns `None` for other nodes.
+/// Returns a node as an f16 matmul of many rows with quantized weights. Returns `None` for other nodes.
 fn quantized_matmul(graph: &Graph, id: NodeId) -> Option<QuantizedMatmul> {
     let node = graph.node(id);
     let Op::MatMul(op) = &node.op else { return None };

@@ -40,16 +40,17 @@ use crate::plan::{Alternatives, Options};
 use crate::target::TargetProfile;
 pub use params::Params;
 
-/// Name of this step in reports.
+/// Name of the decomposition step in reports.
 pub const STAGE: &str = "decompose";
 
-/// Limits of the scratch memory of an alternative: this multiple of the largest memory traffic of any node, the size of
-/// the last-level cache, or all constants divided by [`CONSTANTS_DIVISOR`], whichever is largest. They keep a faster
-/// alternative from taking any amount of memory.
+/// Maximum scratch memory of an alternative: `TRAFFIC_MULTIPLE` times the largest memory traffic of any node, the size
+/// of the last-level cache, or the bytes of all constants divided by [`CONSTANTS_DIVISOR`], whichever is largest. An
+/// alternative above this maximum is not used, however fast it is.
 const TRAFFIC_MULTIPLE: i64 = 4;
 const CONSTANTS_DIVISOR: i64 = 16;
 
-/// All decompositions. If costs are equal, the earlier one is selected.
+/// All decompositions. If two alternatives have equal costs, the decomposition that is earlier in this list is
+/// selected.
 pub const DECOMPOSITIONS: &[Decomposition] = &[
     split_k::DECOMPOSITION,
     winograd::DECOMPOSITION,
@@ -61,28 +62,32 @@ pub const DECOMPOSITIONS: &[Decomposition] = &[
 /// A rewrite of one kind of node into other nodes.
 #[derive(Debug, Clone, Copy)]
 pub struct Decomposition {
-    /// Name of its file.
+    /// Name of the decomposition in reports and options.
     pub name: &'static str,
-    /// Returns the alternatives for a node, as numbers that only this decomposition interprets; empty if it does not
-    /// apply.
+    /// Returns one number for each alternative to a node, such as its count of K splits. The list is empty if the
+    /// decomposition does not apply. Only this decomposition interprets the numbers.
     pub alternatives: fn(&Graph, NodeId, &TargetProfile) -> Vec<u32>,
-    /// True if it adds constants, or reorders the node's constants.
+    /// True if an alternative needs more weights in the bundle: new constants, or the node's constants packed in
+    /// another element order.
     pub repacks: bool,
     /// Maximum cost of an alternative as a fraction of the node's cost, if both are estimates. Measured costs are
     /// compared directly.
     pub max_cost_ratio: fn(&Params) -> f64,
-    /// True if an alternative is worth an estimate. False where it could only win through a large error of the
-    /// estimate.
+    /// True if an alternative is worth an estimate of its cost. False if only a large error of the estimate could make
+    /// the alternative win.
     pub worth_estimating: fn(&Graph, NodeId, u32, &Params) -> bool,
-    /// Adds all nodes of an alternative except the last one, which it returns.
+    /// Adds all nodes of an alternative to the graph, except the last node. Returns the operator and operands of the
+    /// last node.
     pub build: fn(&mut Graph, NodeId, u32, ConstantData) -> Result<LastNode>,
     /// Describes an alternative in reports.
     pub describe: fn(u32) -> String,
-    /// Graphs in text form with a node that it can replace. Their sizes are not multiples of tile sizes.
+    /// Test graphs in text form with a node that the decomposition can replace. Their sizes are not multiples of tile
+    /// sizes.
     pub cases: &'static [&'static str],
 }
 
-/// The operator that replaces a node, with its operands. The node's epilogue is appended to it.
+/// The last operator of an alternative, which takes the place of the decomposed node, and its operands. The epilogue of
+/// the decomposed node is appended to it.
 #[derive(Debug)]
 pub struct LastNode {
     /// Operator.
@@ -91,10 +96,10 @@ pub struct LastNode {
     pub operands: Vec<NodeId>,
 }
 
-/// Contents of the constants that an alternative adds.
+/// Contents of the constants that an alternative adds to the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConstantData {
-    /// Zeros, while costs are compared.
+    /// Zeros in place of the real values. They suffice to compare costs.
     Placeholder,
     /// Real values.
     Real,
@@ -103,7 +108,7 @@ pub enum ConstantData {
 /// Replaces nodes by cheaper alternatives.
 ///
 /// # Errors
-/// An internal error that names this step, if a decomposition makes the graph invalid.
+/// An internal error that names the decomposition step, if a decomposition makes the graph invalid.
 pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Result<PassReport> {
     let mut changes = Changes::default();
     if options.alternatives != Alternatives::Never && options.prefer_kernel.is_none() {
@@ -126,19 +131,21 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
     Ok(PassReport { pass: STAGE, changes, swept, nodes: graph.len(), time: None })
 }
 
-/// One alternative, added next to its node.
+/// One alternative to a node, added to the graph next to the node.
 struct Alternative {
     decomposition: &'static Decomposition,
     number: u32,
-    /// Bytes of intermediate values.
+    /// Bytes of the alternative's intermediate values.
     scratch_bytes: i64,
-    /// Operands that only the node uses and that the alternative still reads.
+    /// Operands of the original node that no other node of the original graph reads, but that this alternative reads
+    /// too.
     kept: Vec<NodeId>,
     cost: Cost,
 }
 
-/// Adds the alternatives of one node that are worth an estimate. Returns none if an alternative is forced, which then
-/// replaces the node. `exclusive` are the operands that only this node uses.
+/// Adds the alternatives of one node that are worth an estimate to the graph, and returns them. If an option forces an
+/// alternative, that alternative replaces the node at once, and the result is empty. `exclusive` has the operands that
+/// only this node uses.
 fn add_alternatives(
     graph: &mut Graph,
     id: NodeId,
@@ -190,7 +197,7 @@ fn add_alternatives(
     Ok(alternatives)
 }
 
-/// Adds the alternatives of one node, and replaces the node if one of them is clearly cheaper.
+/// Adds the alternatives of one node to the graph, and replaces the node if one of them is clearly cheaper.
 fn decide(
     graph: &mut Graph,
     id: NodeId,
@@ -232,18 +239,23 @@ fn decide(
     let (node_us, us) = (node_cost / 1e3, *cost / 1e3);
     let name = graph.node(id).name.clone();
     if *cost >= node_cost * if measured { 1.0 } else { (best.decomposition.max_cost_ratio)(params) } {
-        let what = format!("unchanged: {node_us:.1} µs, against {us:.1} µs {how} for {what}");
+        let what = format!("node unchanged: {node_us:.1} µs, against {us:.1} µs {how} for {what}");
         changes.notes.push(Note { node: name, what });
         return Ok(());
     }
     let (decomposition, number) = (best.decomposition, best.number);
     let last = replace(graph, id, decomposition, number, ConstantData::Real)?;
     graph.replace_uses(id, last);
-    changes.note(graph, last, format!("{what}: {us:.1} µs {how}, against {node_us:.1} µs unchanged"));
+    changes.note(
+        graph,
+        last,
+        format!("{what}: {us:.1} µs {how}, against {node_us:.1} µs for the original node"),
+    );
     Ok(())
 }
 
-/// Adds an alternative next to its node. Its last operator gets the node's epilogue, type and layout.
+/// Adds an alternative to the graph next to its node. The last operator of the alternative gets the node's epilogue,
+/// type and layout.
 fn replace(
     graph: &mut Graph,
     id: NodeId,
@@ -291,7 +303,8 @@ pub(crate) fn add_equivalent(
     Ok(added)
 }
 
-/// Nodes that an alternative added: ancestors of `last`, up to the node's operands and their operands.
+/// Returns the nodes that an alternative added: `last` and its ancestors. The search stops at the operands of the
+/// replaced node, and at the operands of these operands.
 fn added_nodes(graph: &Graph, id: NodeId, last: NodeId) -> Vec<NodeId> {
     let operands = graph.operands(id);
     let mut seen: BTreeSet<NodeId> = operands.iter().flat_map(|o| graph.operands(*o)).collect();
@@ -306,7 +319,7 @@ fn added_nodes(graph: &Graph, id: NodeId, last: NodeId) -> Vec<NodeId> {
     added
 }
 
-/// Bytes of a value; 0 for constants and views.
+/// Returns the bytes of a node's result; 0 for constants and views.
 fn value_bytes(graph: &Graph, id: NodeId) -> i64 {
     let node = graph.node(id);
     let view = is_view(&node.op) && node.epilogue.is_empty();
@@ -314,7 +327,7 @@ fn value_bytes(graph: &Graph, id: NodeId) -> i64 {
     if free { 0 } else { operand(graph, id).bytes(&graph.bounds) }
 }
 
-/// Bytes that a node reads and writes, without constants and views.
+/// Returns the bytes that a node reads and writes. Constants and views count as 0 bytes.
 fn traffic_bytes(graph: &Graph, id: NodeId) -> i64 {
     let operands = graph.operands(id).into_iter().map(|o| value_bytes(graph, o));
     operands.fold(value_bytes(graph, id), i64::saturating_add)

@@ -5,9 +5,9 @@
 use serde::Deserialize;
 
 use crate::target::TargetProfile;
-use crate::target::costs::typed;
+use crate::target::costs::read_group;
 
-/// Name of the group in `targets/costs/`.
+/// Name of the parameter group of decompositions in the files of `targets/costs/`.
 pub(crate) const GROUP: &str = "decompose";
 
 /// Parameters of decompositions. An alternative replaces a node only if its estimated cost is below the node's cost
@@ -15,33 +15,41 @@ pub(crate) const GROUP: &str = "decompose";
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Params {
-    /// `max_cost_ratio` of `split-k`. Both sides use the same kernels, so their estimates err alike.
+    /// `max_cost_ratio` of `split-k`. The node and the alternative use the same kernels, so their estimates err alike.
     pub split_k_max_cost_ratio: f64,
-    /// `max_cost_ratio` of `winograd`. Estimates of convolutions and matmuls err differently, and filters grow.
+    /// `max_cost_ratio` of `winograd`. Estimates of convolutions and matmuls err differently, and transformed filters
+    /// are larger.
     pub winograd_max_cost_ratio: f64,
-    /// `max_cost_ratio` of `separable`. The two sides use different kernels, whose estimates may err differently.
+    /// `max_cost_ratio` of `separable`. The node and the alternative use different kernels, whose estimates may err
+    /// differently.
     pub separable_max_cost_ratio: f64,
-    /// `max_cost_ratio` of `whole-groups`. The estimate of the fallback kernel is less accurate than the other one.
+    /// `max_cost_ratio` of `whole-groups`. The estimate of the fallback kernel, which computes the node, is less
+    /// accurate than the estimate of the alternative.
     pub whole_groups_max_cost_ratio: f64,
     /// `max_cost_ratio` of `dequantize`. Estimates of kernels that read quantized weights are less accurate.
     pub dequantize_max_cost_ratio: f64,
-    /// Alternatives that cost up to this many times the cheapest one tie; the one with the least scratch memory wins.
+    /// Alternatives that cost up to this many times the cheapest one count as equally cheap; of these, the alternative
+    /// with the least scratch memory wins.
     pub tie_cost_ratio: f64,
-    /// Minimum K of one split of `split-k`. A shorter one takes less time than its launch and the sum of its results.
+    /// Minimum K of one split of `split-k`. A shorter split takes less time than its launch and the addition of its
+    /// partial sums.
     pub min_k_split: f64,
     /// Minimum number of Winograd tiles. Each tile is a row of the matmuls; with few rows, most of a workgroup idles
     /// while it reads the larger filters.
     pub min_winograd_tiles: f64,
-    /// Minimum number of input and output channels for Winograd. With fewer, the transforms are most of the work.
+    /// Minimum number of input and output channels for Winograd. With fewer channels, the transforms are most of the
+    /// work.
     pub min_winograd_channels: f64,
-    /// Maximum number of groups that `whole-groups` joins. With more, the zeros cost more than the fallback kernel.
+    /// Maximum number of convolution groups that `whole-groups` joins into one. Joined filters are padded with zeros;
+    /// with more groups, multiplying by the zeros costs more than the fallback kernel.
     pub max_joined_groups: f64,
 }
 
 impl Params {
-    /// Returns the target's parameters. Returns `None` if some are missing, which loading a profile rules out.
+    /// Returns the target's parameters of decompositions. Returns `None` if some are missing; loading a profile rejects
+    /// such a file.
     pub fn from_target(target: &TargetProfile) -> Option<Self> {
-        typed(target.costs.get(GROUP)?).ok()
+        read_group(&target.costs, GROUP)
     }
 }
 

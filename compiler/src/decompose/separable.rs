@@ -18,7 +18,7 @@ use crate::ir::op::{Conv, Op, Reshape, SeparableConv};
 use crate::ir::ops::separable_conv::FIRST_EPILOGUE_OPERAND;
 use crate::target::TargetProfile;
 
-/// Entry of the table of decompositions.
+/// The decomposition `separable`, as an entry of the table of decompositions.
 pub const DECOMPOSITION: Decomposition = Decomposition {
     name: "separable",
     alternatives,
@@ -82,7 +82,8 @@ struct ConvPair<'g> {
     operands: Vec<NodeId>,
 }
 
-/// Returns the pair that ends at a node. Returns `None` if the node is not a pointwise convolution of one.
+/// Returns the pair of a depthwise convolution and the pointwise convolution `id` that reads it. Returns `None` for
+/// other nodes.
 fn conv_pair(graph: &Graph, id: NodeId) -> Option<ConvPair<'_>> {
     let node = graph.node(id);
     let Op::Conv(op) = &node.op else { return None };

@@ -20,7 +20,7 @@ use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::{DType, Layout, TensorDesc};
 use crate::target::TargetProfile;
 
-/// Entry of the table of decompositions.
+/// The decomposition `split-k`, as an entry of the table of decompositions.
 pub const DECOMPOSITION: Decomposition = Decomposition {
     name: "split-k",
     alternatives,
@@ -70,23 +70,23 @@ output "c" %3
 "#,
 ];
 
-/// Numbers of splits to try.
+/// Counts of K splits to try.
 const K_SPLITS: &[u32] = &[2, 3, 4, 6, 8, 12, 16, 24, 32];
-/// K of each split is a multiple of this, so that kernels read whole vectors and matrix fragments.
+/// K of each split is a multiple of this number, so that kernels read whole vec4s and matrix fragments.
 const K_MULTIPLE: i64 = 16;
-/// Maximum rank of a result, because the splits need one more axis.
+/// Maximum rank of a matmul's result for split-K, because the splits need one more axis.
 const MAX_RANK: usize = 6;
 
-/// A matmul that can be split.
+/// A matmul whose K can be split.
 struct SplittableMatmul {
     op: MatMul,
     operands: [NodeId; 2],
-    /// Rank of the result.
+    /// Rank of the matmul's result.
     rank: usize,
     k: i64,
 }
 
-/// Returns the row-major float matmul with known K that a node is. Returns `None` for other nodes.
+/// Returns a node as a row-major float matmul with known K. Returns `None` for other nodes.
 fn splittable_matmul(graph: &Graph, id: NodeId) -> Option<SplittableMatmul> {
     let node = graph.node(id);
     let Op::MatMul(op) = &node.op else { return None };
@@ -106,7 +106,7 @@ fn alternatives(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> 
     if quantized { Vec::new() } else { k_splits(graph, id) }
 }
 
-/// Returns the possible numbers of splits of a matmul, ignoring whether its second operand is quantized. Empty for
+/// Returns the possible counts of K splits for a matmul, whether or not its second operand is quantized. Empty for
 /// other nodes.
 pub(super) fn k_splits(graph: &Graph, id: NodeId) -> Vec<u32> {
     let Some(SplittableMatmul { k, .. }) = splittable_matmul(graph, id) else { return Vec::new() };
@@ -143,9 +143,9 @@ pub(super) fn build(graph: &mut Graph, id: NodeId, splits: u32, data: ConstantDa
     Ok(LastNode { op: sum.into(), operands: vec![partial] })
 }
 
-/// Returns the shape of an operand with its K axis split into `sizes`, and the permutation that moves the splits to the
-/// front. The shape is padded to `rank` axes with leading ones; K is the last axis if `axis` is 1, else the axis
-/// before.
+/// Returns the shape of an operand with its K axis split into two axes of `sizes` (number of splits, K of one split),
+/// and the permutation that moves the splits to the front. The shape is padded to `rank` axes with leading ones; K is
+/// the last axis if `axis` is 1, else the axis before.
 fn split_shape(shape: &[Dim], rank: usize, axis: usize, sizes: [i64; 2]) -> (Vec<Dim>, Vec<usize>) {
     let mut out = vec![Dim::known(1); rank.saturating_sub(shape.len())];
     out.extend(shape.iter().cloned());
@@ -155,7 +155,7 @@ fn split_shape(shape: &[Dim], rank: usize, axis: usize, sizes: [i64; 2]) -> (Vec
     (out, perm)
 }
 
-/// Adds a view of an operand with its splits as the first axis.
+/// Adds a view of a matmul's operand with the K splits as the first axis.
 fn split_operand(
     graph: &mut Graph,
     operand: NodeId,
@@ -169,7 +169,8 @@ fn split_operand(
     graph.add(Transpose { perm }, &[view], name)
 }
 
-/// Adds a constant with its splits as the first axis: a view of the same bytes if possible, else a copy.
+/// Adds a constant operand of a matmul with the K splits as the first axis: a view of the same bytes if possible, else
+/// a copy.
 fn split_constant(
     graph: &mut Graph,
     constant: &Constant,
@@ -193,7 +194,7 @@ fn split_constant(
     graph.add_constant(copy.map_err(|e| Error::internal("split-k", e.0))?, name)
 }
 
-/// Returns a copy of a constant, reshaped to `shape` and then permuted to `desc`.
+/// Returns a copy of a constant, reshaped to `shape` and then transposed by `perm` to the shape of `desc`.
 fn transposed_copy(
     constant: &Constant,
     shape: &[Dim],

@@ -19,7 +19,7 @@ use crate::ir::op::{Constant, Conv, ConvTranspose, Op};
 use crate::ir::tensor::TensorDesc;
 use crate::target::TargetProfile;
 
-/// Entry of the table of decompositions.
+/// The decomposition `whole-groups`, as an entry of the table of decompositions.
 pub const DECOMPOSITION: Decomposition = Decomposition {
     name: "whole-groups",
     alternatives,
@@ -73,7 +73,7 @@ struct Grouped<'g> {
     operands: Vec<NodeId>,
 }
 
-/// Returns the grouped convolution of floats that a node is. Returns `None` for other nodes.
+/// Returns a node as a grouped convolution of floats. Returns `None` for other nodes.
 fn grouped(graph: &Graph, id: NodeId) -> Option<Grouped<'_>> {
     let node = graph.node(id);
     let groups = match &node.op {
@@ -88,7 +88,8 @@ fn grouped(graph: &Graph, id: NodeId) -> Option<Grouped<'_>> {
     (groups > 1 && float).then_some(Grouped { op: &node.op, groups, filters, operands })
 }
 
-/// Smallest number of groups (2 or 4) whose channels together are multiples of four, else the number of all groups.
+/// Returns a list with one item, the number of groups to join: the smallest number (2 or 4) of groups whose channels
+/// together are multiples of four, else the number of all groups. The list is empty if the decomposition does not apply.
 fn alternatives(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
     let Some(Grouped { groups, filters, .. }) = grouped(graph, id) else { return Vec::new() };
     let (Some(first), Some(second)) = (filters.shape.first(), filters.shape.get(1)) else {
@@ -126,8 +127,9 @@ fn build(graph: &mut Graph, id: NodeId, joined: u32, data: ConstantData) -> Resu
     Ok(LastNode { op, operands })
 }
 
-/// Expands filters `[first, second, taps]` to `[first, joined * second, taps]`. Each filter keeps its values at its
-/// group's position among the joined groups; the other values are zeros.
+/// Expands the filters of a grouped convolution from `[first, second, taps]` to `[first, joined * second, taps]`;
+/// `second` is the number of channels of one group. Each filter keeps its values at its group's position among the
+/// joined groups; the other values are zeros.
 fn join(filters: &Constant, groups: usize, joined: usize, data: ConstantData) -> Result<Constant> {
     let wrong = |e: crate::error::OpError| Error::internal("whole-groups", e.0);
     let mut shape = filters.shape.clone();

@@ -1,5 +1,5 @@
-//! Winograd convolution with 3 x 3 filters: transform tiles of the image, multiply matrices for each of the tiles' 36
-//! or 16 elements over the channels, transform the results back.
+//! Winograd convolution with 3 x 3 filters: transform tiles of the image, compute one matmul over the channels for
+//! each of the 36 or 16 elements of a tile, transform the results back.
 //!
 //! ```text
 //! %2 = conv [N, O, H, W] %0 %1        ->      %3 = winograd-input [36, tiles, C] %0
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Tiles of 4 x 4 results need a quarter of the multiplications (2 x 2: four ninths). In exchange, two tensors of 2.25
-//! (4) times the image's size are written and read, and filters are 4 (1.8) times as large. Filters are transformed at
-//! compile time, in f64. Tiles and matmul results have the filters' type; `ir/ops/winograd.rs` describes the small
-//! error of f16.
+//! times (2 x 2: 4 times) the image's size are written and read, and filters are 4 times (2 x 2: 1.8 times) as large.
+//! Filters are transformed at compile time, in f64. Tiles and matmul results have the filters' type; `ir/ops/winograd.rs`
+//! describes the small error of f16.
 
 use super::{ConstantData, Decomposition, LastNode, Params, placeholder_constant};
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ use crate::ir::ops::winograd::{self, Matrices};
 use crate::ir::tensor::{DType, TensorDesc};
 use crate::target::TargetProfile;
 
-/// Entry of the table of decompositions.
+/// The decomposition `winograd`, as an entry of the table of decompositions.
 pub const DECOMPOSITION: Decomposition = Decomposition {
     name: "winograd",
     alternatives,
@@ -64,7 +64,7 @@ output "y" %4
 "#,
 ];
 
-/// Results along each side of a tile.
+/// Sides of the Winograd tiles to try, in convolution results: a tile has 4 x 4 or 2 x 2 results.
 const OUTPUTS: &[u32] = &[4, 2];
 
 /// A 3 x 3 convolution that Winograd's method can compute.
@@ -74,7 +74,7 @@ struct Conv3x3<'g> {
     operands: Vec<NodeId>,
 }
 
-/// Returns the 3 x 3 convolution that a node is. Returns `None` for other nodes.
+/// Returns a node as a 3 x 3 convolution that Winograd's method can compute. Returns `None` for other nodes.
 fn conv_3x3(graph: &Graph, id: NodeId) -> Option<Conv3x3<'_>> {
     let node = graph.node(id);
     let Op::Conv(op) = &node.op else { return None };
@@ -129,7 +129,7 @@ fn build(graph: &mut Graph, id: NodeId, outputs: u32, data: ConstantData) -> Res
     Ok(LastNode { op: WinogradOutput { outputs, shape }.into(), operands: last })
 }
 
-/// Returns the transformed filters: one matrix `[C, O]` for each element of a tile.
+/// Returns the filters after the Winograd transform: one matrix `[C, O]` for each element of a tile.
 fn transform_filters(
     constant: &Constant,
     matrices: &Matrices,

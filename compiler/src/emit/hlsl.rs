@@ -6,14 +6,14 @@
 use naga::back::hlsl::{BindTarget, Options, PipelineOptions, ShaderModel, Writer};
 use naga::{Binding, BuiltIn, ShaderStage};
 
-/// Dot product functions of packed 8-bit integers, and the types of their sums.
+/// HLSL's dot product functions of packed 8-bit integers, and the types of their sums.
 const DOTS: [(&str, &str); 2] = [("dot4add_i8packed", "int"), ("dot4add_u8packed", "uint")];
 
-/// Shader model: the first with dot products of packed 8-bit integers. f16 came with 6.2.
+/// DirectX shader model: the first one with dot products of packed 8-bit integers. f16 needs model 6.2.
 pub(super) const VERSION: (u8, u8) = (6, 4);
 const MODEL: ShaderModel = ShaderModel::V6_4;
 
-/// Returns the HLSL of a module with the entry point `main`, and the name of the entry point in it.
+/// Returns the HLSL of a WGSL module with the entry point `main`, and the name of the entry point in HLSL.
 pub(super) fn emit(wgsl: &str) -> Result<(String, String), String> {
     let (module, info) = super::parsed(wgsl)?;
     let number = Some(Binding::BuiltIn(BuiltIn::NumWorkGroups));
@@ -41,8 +41,8 @@ pub(super) fn emit(wgsl: &str) -> Result<(String, String), String> {
     Ok((typed(&hlsl), entry.map_err(|e| e.to_string())?))
 }
 
-/// Adds type casts to the initial sums of dot products. naga writes a bare zero there, and Microsoft's compiler makes
-/// it a 64-bit integer, which devices do not support.
+/// Adds type casts to the initial sums of dot products in HLSL. naga writes a bare zero as the initial sum, and
+/// Microsoft's compiler makes it a 64-bit integer, which devices do not support.
 fn typed(hlsl: &str) -> String {
     let used = DOTS.into_iter().filter(|(name, _)| hlsl.contains(name));
     let macros = used.map(|(name, ty)| format!("#define {name}(a, b, c) {name}(a, b, {ty}(c))\n"));

@@ -34,7 +34,7 @@ pub struct Shader {
 
 /// A module in a shader language.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are self-explanatory")]
+#[expect(missing_docs, reason = "each enum variant is named after a shader language")]
 pub enum Code {
     Spirv(Vec<u32>),
     Wgsl(String),
@@ -54,8 +54,8 @@ impl From<Api> for Language {
 }
 
 impl Language {
-    /// Minimum version that a device must support, major and minor: of Vulkan, WebGPU (it has one version), the Metal
-    /// shading language, or the DirectX shader model.
+    /// Minimum version (major, minor) that a device must support: of Vulkan for SPIR-V, of WebGPU for WGSL (WebGPU has
+    /// only 1.0), of the Metal shading language for MSL, of the DirectX shader model for HLSL.
     pub fn version(self) -> (u8, u8) {
         match self {
             Language::Spirv => (1, 1),
@@ -86,7 +86,7 @@ pub fn emit(wgsl: &str, language: Language, options: spirv::Options) -> Result<S
     Ok(Shader { code, entry })
 }
 
-/// Parses and validates a module with all capabilities that naga knows.
+/// Parses and validates a WGSL module, with all capabilities that naga knows.
 fn parsed(wgsl: &str) -> Result<(naga::Module, ModuleInfo), String> {
     let module = naga::front::wgsl::parse_str(wgsl).map_err(|e| e.emit_to_string(wgsl))?;
     let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());

@@ -1,20 +1,20 @@
 //! WGSL to the Metal shading language, by naga's writer without the run-time checks that kernels do not need.
 //!
-//! Binding N of group 0 is buffer N or texture N. naga expects two more things from a host, which are removed here:
-//! workgroup memory as arguments whose sizes the host sets becomes variables of the entry point, and the buffer with
+//! Binding N of group 0 is buffer N or texture N. naga's MSL expects two more arguments from the host, which are
+//! removed here. Workgroup memory, whose size the host would set, becomes variables of the entry point. The buffer with
 //! the lengths of all buffers, which only run-time checks read, becomes a constant.
 
 use naga::back::msl;
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::{AddressSpace, Expression, ShaderStage, StorageAccess, TypeInner};
 
-/// Buffer slot that naga uses for the lengths of buffers. It is removed from the emitted source.
+/// Buffer number that naga uses for the lengths of all buffers. This buffer is removed from the emitted source.
 const SIZES: msl::Slot = 30;
 
-/// Language version: the first with all features that naga emits for kernels.
+/// Version of the Metal shading language: the first one with all features that naga emits for kernels.
 pub(super) const VERSION: (u8, u8) = (2, 4);
 
-/// Returns the MSL of a module with the entry point `main`, and the name of the entry point in it.
+/// Returns the MSL of a WGSL module with the entry point `main`, and the name of the entry point in MSL.
 pub(super) fn emit(wgsl: &str) -> Result<(String, String), String> {
     let (module, info) = super::parsed(wgsl)?;
     let functions = module.functions.iter().map(|(_, f)| f);
@@ -60,9 +60,9 @@ pub(super) fn emit(wgsl: &str) -> Result<(String, String), String> {
     Ok((self_contained(&source, &entry)?, entry))
 }
 
-/// Removes the arguments of the entry point that a host would have to provide besides the bindings.
+/// Removes the arguments of the MSL entry point that a host would have to provide besides the bindings.
 fn self_contained(source: &str, entry: &str) -> Result<String, String> {
-    let changed = || "the entry point that naga wrote has an unknown form".to_owned();
+    let changed = || "the MSL entry point that naga wrote has an unknown form".to_owned();
     let head = format!("kernel void {entry}(\n");
     let (before, rest) = source.split_once(&head).ok_or_else(changed)?;
     let (arguments, body) = rest.split_once(") {\n").ok_or_else(changed)?;

@@ -25,22 +25,23 @@ use crate::target::{MatrixScope, MatrixShape, MatrixType};
 use naga::back::spv;
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 
-/// Final processing of a module, such as validation or optimization. Errors are sentences.
+/// Function that processes an emitted SPIR-V module at the end, for example validates or optimizes it. Returns the
+/// module, or a sentence that states the error.
 pub type Finish = fn(Vec<u32>) -> Result<Vec<u32>, String>;
 
 /// Options of SPIR-V emission.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Final processing of each module.
+    /// Function that validates or optimizes each emitted module at the end.
     pub finish: Option<Finish>,
-    /// Shape and types of the cooperative matrices, if WGSL cannot express them.
+    /// Shape and element types of the kernel's cooperative matrices, if WGSL cannot express them.
     pub matrix: Option<Matrix>,
 }
 
 /// The cooperative matrices of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Matrix {
-    /// M, N and K.
+    /// M, N and K of one cooperative matrix multiplication.
     pub sizes: [u32; 3],
     /// True for matrices of workgroup scope, false for subgroup scope.
     pub workgroup: bool,
@@ -78,11 +79,11 @@ const OP_TYPE_STRUCT: u16 = 30;
 const OP_TYPE_POINTER: u16 = 32;
 const DECORATION_ARRAY_STRIDE: u32 = 6;
 const DECORATION_OFFSET: u32 = 35;
-/// Uniform, PushConstant, StorageBuffer, PhysicalStorageBuffer.
+/// SPIR-V storage classes of buffers: Uniform, PushConstant, StorageBuffer, PhysicalStorageBuffer.
 const BUFFER_CLASSES: [u32; 4] = [2, 9, 12, 5349];
 const HEADER_WORDS: usize = 5;
 
-/// Compiles a WGSL module with the entry point `main`.
+/// Compiles a WGSL module with the entry point `main` to SPIR-V.
 ///
 /// # Errors
 /// The rendered diagnostic, if the module is not valid (a defect of a kernel).
@@ -100,7 +101,7 @@ pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
     }
 }
 
-/// Returns naga's output.
+/// Returns the SPIR-V that naga writes for a WGSL module.
 fn write(wgsl: &str) -> Result<Vec<u32>, String> {
     let (module, info) = super::parsed(wgsl)?;
     let unchecked = BoundsCheckPolicy::Unchecked;
@@ -124,7 +125,8 @@ fn write(wgsl: &str) -> Result<Vec<u32>, String> {
     spv::write_vec(&module, &info, &writer, Some(&pipeline)).map_err(|e| e.to_string())
 }
 
-/// Splits a module into its instructions. Each is the opcode word and the operands.
+/// Splits a SPIR-V module into its instructions. Each instruction is a slice of words: the opcode word, then the
+/// operands.
 fn instructions(words: &[u32]) -> Result<Vec<&[u32]>, String> {
     let mut out = Vec::new();
     let mut rest = words.get(HEADER_WORDS..).ok_or("a module without a header")?;
@@ -140,7 +142,8 @@ fn instructions(words: &[u32]) -> Result<Vec<&[u32]>, String> {
     Ok(out)
 }
 
-/// Bytes of workgroup memory. Supports arrays of vectors and scalars of 32 bits.
+/// Returns the bytes of workgroup memory that a SPIR-V module declares. Supports arrays of vectors and scalars of 32
+/// bits.
 #[cfg(test)]
 pub(crate) fn workgroup_memory(words: &[u32]) -> Result<u32, String> {
     let instructions = instructions(words)?;
@@ -167,7 +170,7 @@ pub(crate) fn workgroup_memory(words: &[u32]) -> Result<u32, String> {
                 }
             }
             (OP_VARIABLE, [_, ty, _, CLASS_WORKGROUP, ..]) => {
-                total += bytes.get(ty).ok_or("a variable of an unknown type")?;
+                total += bytes.get(ty).ok_or("a workgroup variable of an unknown type")?;
             }
             _ => {}
         }
@@ -175,7 +178,7 @@ pub(crate) fn workgroup_memory(words: &[u32]) -> Result<u32, String> {
     Ok(total)
 }
 
-/// Removes `ArrayStride` and `Offset` from types that no buffer uses.
+/// Removes the decorations `ArrayStride` and `Offset` of SPIR-V types that no buffer uses.
 fn strip_explicit_layout(words: &[u32]) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
     let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
@@ -212,7 +215,7 @@ fn strip_explicit_layout(words: &[u32]) -> Result<Vec<u32>, String> {
 #[cfg(test)]
 mod tests {
     use super::{Options, emit};
-    use crate::kernels::KERNELS;
+    use crate::kernels::{KERNELS, PRELUDES};
 
     #[test]
     fn every_kernel_is_valid_with_its_defaults() {
@@ -221,6 +224,13 @@ mod tests {
                 emit(kernel.wgsl, Options { finish: Some(finish), matrix: None })
                     .unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
             }
+        }
+    }
+
+    #[test]
+    fn every_prelude_is_valid_by_itself() {
+        for (name, prelude) in PRELUDES {
+            crate::emit::parsed(prelude).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
     }
 

@@ -1,7 +1,8 @@
-//! Texel buffers. WGSL has none, so kernels use 1-D textures instead, which this rewrite retypes in the SPIR-V module.
+//! Texel buffers in SPIR-V. WGSL has no texel buffers, so kernels use 1-D textures instead, which this rewrite retypes
+//! in the SPIR-V module.
 //!
-//! It changes the dimension of the image type and its capability, and drops the level of detail of the reads, because
-//! buffers have none.
+//! The rewrite changes the dimension of the image type and its capability, and drops the level of detail of the reads,
+//! because buffers have none.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,7 @@ const DIM_1D: u32 = 0;
 const DIM_BUFFER: u32 = 5;
 const OPERAND_LOD: u32 = 2;
 
-/// Replaces 1-D textures by texel buffers.
+/// Replaces the 1-D textures of a SPIR-V module by texel buffers.
 ///
 /// # Errors
 /// If the module is malformed.

@@ -1,16 +1,16 @@
 //! WGSL for WebGPU: the specialized kernel, validated, in the dialect that all implementations accept.
 //!
 //! Browsers reject constant expressions that are infinite or NaN. Kernels write such numbers as bitcasts of their bits.
-//! Here the bits are moved into private variables, which are not constant expressions.
+//! This module moves the bits into private variables, which are not constant expressions.
 
 use std::collections::BTreeSet;
 
 use naga::valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 
-/// Bitcasts to floats, as kernels write them.
+/// Beginnings of the bitcasts of integer literals to floats, as kernels write them.
 const CASTS: [&str; 2] = ["bitcast<f32>(", "bitcast<vec4<f32>>(vec4<u32>("];
 
-/// Returns the WGSL of a module with the entry point `main`.
+/// Returns the WGSL for browsers of a module with the entry point `main`.
 ///
 /// # Errors
 /// The rendered diagnostic, if the module is not valid or uses features that browsers lack (a defect of a kernel).
@@ -25,7 +25,7 @@ pub fn emit(wgsl: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// Moves the bits of infinities and NaNs into private variables.
+/// Moves the bits of infinities and NaNs from constant expressions into private WGSL variables.
 fn portable(wgsl: &str) -> String {
     let mut text = String::with_capacity(wgsl.len());
     let mut known: BTreeSet<u32> = BTreeSet::new();
@@ -51,7 +51,7 @@ fn name(bits: u32) -> String {
     format!("bits_{bits:x}")
 }
 
-/// Parses an unsigned literal.
+/// Parses an unsigned integer literal of WGSL, such as `10u` or `0xau`.
 fn bits_of(literal: &str) -> Option<u32> {
     let digits = literal.trim().strip_suffix('u')?;
     match digits.strip_prefix("0x") {

@@ -6,7 +6,8 @@
 //! %9 = layer-norm %7 %8 then (add #0 %3)
 //! ```
 //!
-//! A matmul of normalized rows computes the residual sum that it reads. A later residual add computes the earlier one.
+//! The residual sum `%3` is no longer stored: the matmul `%6` and the later residual add `%9` both compute it from the
+//! operands of `%3`.
 
 use super::{Norm, is_quantized_matmul, norm, replace_all, shifted_operands};
 use crate::error::Result;
@@ -17,13 +18,13 @@ use crate::pass::Changes;
 use crate::plan::estimate::Costs;
 use crate::target::MatrixScope;
 
-/// A norm whose result is added to a residual.
+/// An RMSNorm whose result is added to a residual.
 struct ResidualSum {
     norm: Norm,
     residual: NodeId,
 }
 
-/// Fuses a residual sum into all of its users, if every user can compute it and one of them is a matmul.
+/// Fuses a residual sum into all nodes that read it, if each of them can compute the sum and one of them is a matmul.
 pub(super) fn fuse_residual(
     graph: &mut Graph,
     id: NodeId,
@@ -41,11 +42,11 @@ pub(super) fn fuse_residual(
         return Ok(());
     }
     let with = users.iter().map(|user| with_sum(graph, *user, id, &sum)).collect();
-    replace_all(graph, &users, with, costs, changes, "fused with the residual add before it")
+    replace_all(graph, &users, with, costs, changes, "fused with the residual add that computes an operand")
 }
 
-/// Returns the residual sum that a node is: an RMSNorm whose epilogue only adds a residual of equal shape. Returns
-/// `None` for other nodes.
+/// Returns the residual sum that a node computes: an RMSNorm whose epilogue only adds a residual of equal shape.
+/// Returns `None` for other nodes.
 fn residual_sum(graph: &Graph, id: NodeId) -> Option<ResidualSum> {
     let node = graph.node(id);
     let norm = norm(graph, id)?;
@@ -60,7 +61,8 @@ fn residual_sum(graph: &Graph, id: NodeId) -> Option<ResidualSum> {
     (added && same_shape).then_some(ResidualSum { norm, residual })
 }
 
-/// Returns a user of residual sum `sum_id` with the sum fused into it. Returns `None` if it cannot be fused.
+/// Returns the operator that replaces `user`, a node that reads the residual sum `sum_id`, with the sum fused into it.
+/// Returns `None` if the sum cannot be fused.
 fn with_sum(graph: &Graph, user: NodeId, sum_id: NodeId, sum: &ResidualSum) -> Option<Replacement> {
     match graph.op(user) {
         Op::FusedMatMul(fused) => matmul_with_sum(graph, user, fused, sum_id, sum),
@@ -68,7 +70,8 @@ fn with_sum(graph: &Graph, user: NodeId, sum_id: NodeId, sum: &ResidualSum) -> O
     }
 }
 
-/// Returns a matmul of normalized rows with the residual sum fused into it.
+/// Returns a matmul of normalized rows with the residual sum `sum_id` fused into it. Returns `None` if the sum cannot
+/// be fused.
 fn matmul_with_sum(
     graph: &Graph,
     user: NodeId,
@@ -93,7 +96,8 @@ fn matmul_with_sum(
     })
 }
 
-/// Returns a later residual sum, whose residual is `sum_id`, with the earlier sum fused into it.
+/// Returns a later residual sum, whose residual is the earlier sum `sum_id`, with the earlier sum fused into it.
+/// Returns `None` if the earlier sum cannot be fused.
 fn residual_with_sum(
     graph: &Graph,
     user: NodeId,
@@ -119,7 +123,8 @@ mod tests {
     use crate::ir::graph_text::parse;
     use crate::target::TargetProfile;
 
-    /// Operators of a compiled graph: a residual sum of up to `rows` rows, read by a later sum and by the lines `more`.
+    /// Compiles a test graph and returns the names of its operators. The graph has a residual sum of up to `rows` rows.
+    /// A later residual sum and the nodes in `more`, text lines that are appended to the graph, read it.
     fn lowered(target: &str, rows: &str, more: &str) -> Vec<&'static str> {
         let text = format!(
             r#"
@@ -130,7 +135,7 @@ symbol m 1..{rows}
 %3 = layer-norm %1 %2 {{"axis":2,"epsilon":0.00001,"rms":true}}
 %4 = add %3 %0
 %5 = layer-norm %4 %2 {{"axis":2,"epsilon":0.00001,"rms":true}}
-%6 = constant {{"dtype":"f32","shape":[96,64],"stored":"q8_0","random":2}}
+%6 = constant {{"dtype":"f32","shape":[96,64],"encoding":"q8_0","random":2}}
 %7 = input {{"name":"d","dtype":"f32","shape":[1,"m",64]}}
 %8 = layer-norm %7 %2 {{"axis":2,"epsilon":0.00001,"rms":true}}
 %9 = add %8 %4

@@ -28,7 +28,8 @@ struct Rotation {
     angles: [NodeId; 2],
 }
 
-/// Fuses a rotary embedding into its matmul, if the node is the last one of an embedding and a kernel computes both.
+/// Fuses a rotary embedding (RoPE) into the matmul whose result it rotates, if `id` is the last node of the embedding
+/// and one kernel can compute the matmul and the embedding.
 pub(super) fn fuse_rotary(
     graph: &mut Graph,
     id: NodeId,
@@ -44,11 +45,11 @@ pub(super) fn fuse_rotary(
     let (shape, name) = (graph.tensor(id).shape.clone(), graph.node(id).name.clone());
     let view = graph.add(Reshape { shape }, &[fused], &name)?;
     graph.replace_uses(id, view);
-    changes.note(graph, fused, "fused with the rotary embedding (RoPE) of its columns");
+    changes.note(graph, fused, "matmul fused with the rotary embedding (RoPE) of its result");
     Ok(())
 }
 
-/// Returns a matmul with the rotary embedding fused into it. Returns `None` if it cannot be fused.
+/// Returns a matmul with a rotary embedding fused into it. Returns `None` if the embedding cannot be fused.
 fn with_rotary(graph: &Graph, matmul: NodeId, rotary: Rotary, angles: [NodeId; 2]) -> Option<Replacement> {
     let node = graph.node(matmul);
     let operands = graph.operands(matmul);
@@ -64,8 +65,8 @@ fn with_rotary(graph: &Graph, matmul: NodeId, rotary: Rotary, angles: [NodeId; 2
     Some(Replacement { op: op.into(), operands, arity, epilogue: Vec::new() })
 }
 
-/// Returns the rotary embedding that ends at a node: `pairs * cos + reversed pairs * sin * (-1, 1)`. Returns `None` for
-/// other nodes.
+/// Returns the rotary embedding whose last node is `id`: `pairs * cos + reversed pairs * sin * (-1, 1)`. Returns `None`
+/// for other nodes.
 fn rotation(graph: &Graph, id: NodeId) -> Option<Rotation> {
     let node = graph.node(id);
     let binary = |element: &Element, f: BinaryFn| *element == Element::Binary(f);
@@ -119,7 +120,8 @@ fn reversed_axis(slice: &Slice, whole: &[Dim]) -> Option<usize> {
     (others && two && slice.sizes == whole).then_some(axis)
 }
 
-/// True if a constant is `[-1, 1]` along the axis `from_end` from the end. Returns `None` if it has too few axes.
+/// True if a constant has the elements `[-1, 1]` along one axis and size 1 along all other axes. `from_end` is the
+/// number of axes from that axis to the last one, both included. Returns `None` if the constant has too few axes.
 fn is_negated_first(signs: &Constant, from_end: usize) -> Option<bool> {
     let signs = signs.to_array().ok()?;
     let place = signs.shape.len().checked_sub(from_end)?;

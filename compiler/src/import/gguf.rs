@@ -20,20 +20,20 @@ use crate::ir::encoding::{BlockKind, Encoding};
 use crate::ir::op::Constant;
 use crate::ir::tensor::DType;
 
-/// Maximum rank of a tensor.
+/// Maximum rank of a GGUF tensor.
 const MAX_AXES: u32 = 4;
-/// Maximum nesting of lists.
+/// Maximum nesting of lists in GGUF metadata.
 const MAX_DEPTH: usize = 4;
-/// Default alignment of tensors, without `general.alignment` in the metadata.
+/// Alignment of tensor data in bytes if the metadata has no `general.alignment`.
 const ALIGNMENT: u64 = 32;
 
-/// Help of every error in a file.
+/// Help text of every error about the contents of a GGUF file.
 const HELP: &str = "download the file again, or convert the model to F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, \
                     Q8_0 or Q2_K to Q6_K";
 
 /// A metadata value.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(missing_docs, reason = "the variant names are self-explanatory")]
+#[expect(missing_docs, reason = "each variant is named after a type of GGUF metadata values")]
 pub enum Value {
     Bool(bool),
     Int(i64),
@@ -44,7 +44,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Returns an integer that is not negative.
+    /// Returns the value if it is an integer that is not negative, else `None`.
     pub fn as_unsigned(&self) -> Option<u64> {
         match self {
             Self::Unsigned(n) => Some(*n),
@@ -105,7 +105,7 @@ impl Gguf {
         read.is_ok() && &start == b"GGUF"
     }
 
-    /// Maps and parses a file.
+    /// Maps and parses a GGUF file.
     ///
     /// # Errors
     /// Fails if the file is malformed, or contains a tensor of an unsupported type.
@@ -123,12 +123,12 @@ impl Gguf {
         Ok(Self { metadata, tensors, hash: *hasher.finalize().as_bytes() })
     }
 
-    /// Returns a tensor by name.
+    /// Returns the tensor of a name, or `None` if the file has no such tensor.
     pub fn get(&self, name: &str) -> Option<&Constant> {
         self.tensors.get(name)
     }
 
-    /// Returns the names of all tensors, sorted.
+    /// Returns the names of all tensors of the file, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
@@ -139,11 +139,11 @@ impl Gguf {
     }
 }
 
-/// Metadata values by key.
+/// Metadata values of a GGUF file, by key.
 type Metadata = BTreeMap<String, Value>;
 /// Constants by name.
 type Tensors = BTreeMap<String, Constant>;
-/// Place and reason of an error.
+/// Place and reason of an error in a GGUF file.
 type Fault = (String, String);
 
 struct Reader<'a> {
@@ -151,7 +151,7 @@ struct Reader<'a> {
     at: usize,
 }
 
-/// Tensor information from the file.
+/// Description of a tensor in a GGUF file, without the tensor's data.
 struct TensorInfo {
     name: String,
     shape: Vec<usize>,
@@ -191,7 +191,10 @@ impl Reader<'_> {
             Some(value) => {
                 let power = value.as_unsigned().filter(|n| n.is_power_of_two() && (8..=1 << 20).contains(n));
                 power.ok_or_else(|| {
-                    ("`general.alignment`".to_string(), "it is not a power of two from 8 to 2^20".to_string())
+                    (
+                        "`general.alignment`".to_string(),
+                        "the alignment is not a power of two from 8 to 2^20".to_string(),
+                    )
                 })?
             }
         };
@@ -206,7 +209,7 @@ impl Reader<'_> {
         Ok((metadata, self.tensors(listed, data, alignment)?))
     }
 
-    /// Returns the tensors as constants. Their data starts at offset `data`.
+    /// Returns the tensors as constants. The data of all tensors starts at byte offset `data` of the file.
     fn tensors(&self, mut listed: Vec<TensorInfo>, data: u64, alignment: u64) -> Result<Tensors, Fault> {
         listed.sort_by(|a, b| (a.offset, &a.name).cmp(&(b.offset, &b.name)));
         let mut constants = BTreeMap::new();
@@ -215,19 +218,19 @@ impl Reader<'_> {
             let fail = |reason: String| (format!("tensor `{name}`"), reason);
             if offset % alignment != 0 {
                 return Err(fail(format!(
-                    "its offset {offset} is not a multiple of the alignment {alignment}"
+                    "the tensor's offset {offset} is not a multiple of the alignment {alignment}"
                 )));
             }
             let size = byte_size(&shape, &encoding)
-                .ok_or_else(|| fail(format!("its shape {shape:?} is too large")))?;
+                .ok_or_else(|| fail(format!("the tensor's shape {shape:?} is too large")))?;
             if size > 0 && offset < next_free {
-                return Err(fail("its data overlaps another tensor".into()));
+                return Err(fail("the tensor's data overlaps another tensor".into()));
             }
             let start = data.checked_add(offset).and_then(|n| usize::try_from(n).ok());
             let range = start.and_then(|start| Some(start..start.checked_add(size)?));
             let range = range.filter(|range| range.end <= self.bytes.len()).ok_or_else(|| {
                 fail(format!(
-                    "its {size} bytes at offset {offset} end after the end of the file, which has {} bytes",
+                    "the tensor's {size} bytes at offset {offset} end after the end of the file, which has {} bytes",
                     self.bytes.len()
                 ))
             })?;
@@ -250,18 +253,19 @@ impl Reader<'_> {
         let fail = |reason: String| (Some(name.clone()), reason);
         let axes = self.u32().map_err(fail)?;
         if axes > MAX_AXES {
-            return Err(fail(format!("its rank is {axes}; at most {MAX_AXES} is supported")));
+            return Err(fail(format!("the tensor's rank is {axes}; at most {MAX_AXES} is supported")));
         }
         let mut shape = Vec::new();
         for _ in 0..axes {
             let size = self.u64().map_err(fail)?;
             let size = usize::try_from(size).ok().filter(|n| *n <= 1 << 40);
-            shape.push(size.ok_or_else(|| fail("it has a size larger than 2^40".into()))?);
+            shape.push(size.ok_or_else(|| fail("the tensor has a size larger than 2^40".into()))?);
         }
         shape.reverse();
         let kind = self.u32().map_err(fail)?;
-        let encoding = encoding_of_kind(kind)
-            .ok_or_else(|| fail(format!("its type {} (number {kind}) is not supported", type_name(kind))))?;
+        let encoding = encoding_of_kind(kind).ok_or_else(|| {
+            fail(format!("the tensor type {} (number {kind}) is not supported", type_name(kind)))
+        })?;
         let offset = self.u64().map_err(fail)?;
         Ok(TensorInfo { name, shape, encoding, offset })
     }
@@ -278,7 +282,7 @@ impl Reader<'_> {
             7 => match self.take()? {
                 [0] => Value::Bool(false),
                 [1] => Value::Bool(true),
-                [other] => return Err(format!("its value {other} is not a bool")),
+                [other] => return Err(format!("the bool is stored as {other}; 0 or 1 is needed")),
             },
             8 => Value::Text(self.string()?),
             9 => {
@@ -292,11 +296,13 @@ impl Reader<'_> {
                     4..=6 => 4,
                     8 | 10..=12 => 8,
                     9 => 12,
-                    _ => return Err(format!("it is a list with the unknown element type {inner}")),
+                    _ => return Err(format!("the value is a list with the unknown element type {inner}")),
                 };
                 let left = self.bytes.len().saturating_sub(self.at) as u64;
                 if count > left / min_bytes {
-                    return Err(format!("it is a list of {count} values, but the file ends before them"));
+                    return Err(format!(
+                        "the value is a list of {count} elements, but the file ends before the last one"
+                    ));
                 }
                 let mut list = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
                 for _ in 0..count {
@@ -307,7 +313,7 @@ impl Reader<'_> {
             10 => Value::Unsigned(self.u64()?),
             11 => Value::Int(self.take().map(i64::from_le_bytes)?),
             12 => Value::Float(self.take().map(f64::from_le_bytes)?),
-            other => return Err(format!("it has the unknown value type {other}")),
+            other => return Err(format!("the value has the unknown type {other}")),
         })
     }
 
@@ -337,7 +343,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the byte size of a tensor.
+/// Returns the byte size of a GGUF tensor; `None` if the number overflows.
 fn byte_size(shape: &[usize], encoding: &Encoding) -> Option<usize> {
     let elements = shape.iter().try_fold(1usize, |n, size| n.checked_mul(*size))?;
     match encoding {
@@ -347,7 +353,7 @@ fn byte_size(shape: &[usize], encoding: &Encoding) -> Option<usize> {
     }
 }
 
-/// Returns the encoding of a tensor type; `None` if it is not supported.
+/// Returns the encoding for the number of a GGUF tensor type; `None` if the type is not supported.
 fn encoding_of_kind(kind: u32) -> Option<Encoding> {
     Some(match kind {
         0 => Encoding::Plain(DType::F32),
@@ -372,7 +378,7 @@ fn encoding_of_kind(kind: u32) -> Option<Encoding> {
     })
 }
 
-/// Returns the name of an unsupported tensor type.
+/// Returns the name of a GGUF tensor type that is not supported, for error messages.
 fn type_name(kind: u32) -> &'static str {
     match kind {
         9 => "Q8_1",

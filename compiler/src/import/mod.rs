@@ -1,4 +1,4 @@
-//! Importers: model files to a graph. Only this module uses protobuf or string attributes.
+//! Importers, which read model files and build graphs. Only this module uses protobuf and attributes that are strings.
 
 pub mod gguf;
 pub mod onnx;

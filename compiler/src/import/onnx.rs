@@ -1,8 +1,8 @@
-//! ONNX importer: `map -> decode -> resolve sizes -> lower node by node -> Graph`.
+//! ONNX importer: `map the file -> decode -> resolve sizes -> lower node by node -> Graph`.
 //!
 //! Weights stay in the mapped file. Each family of operators has a file with a table of its operators
 //! (`onnx/<family>.rs`). A lowering reads the attributes of a node and adds operators of the graph. Shape computations
-//! are evaluated on symbolic sizes ([`shape_eval`]), and small constants are folded. All nodes that cannot be lowered
+//! are evaluated on symbolic sizes (`shape_eval`), and small constants are folded. All nodes that cannot be lowered
 //! are reported together.
 
 mod activation;
@@ -82,14 +82,14 @@ pub enum DimSpec {
 pub struct Options {
     /// Values and bounds of symbolic sizes by name.
     pub dims: BTreeMap<String, DimSpec>,
-    /// Bounds of symbolic sizes that are not in `dims` and have no known role.
+    /// Bounds of symbolic sizes that are not in `dims` and whose role (batch, sequence, image side) is not known.
     pub default_range: (i64, i64),
-    /// Concrete shapes of inputs by name. They bind the symbols that the inputs declare.
+    /// Concrete shapes of inputs by name. The shapes fix the symbols that the inputs declare.
     pub input_shapes: BTreeMap<String, Vec<i64>>,
     /// Constant values of inputs by name. Such an input becomes a constant.
     pub constants: BTreeMap<String, Array>,
-    /// Sample values of inputs by name. Their shapes bind symbols as `input_shapes` do. A small sample becomes a
-    /// constant if the model is refused otherwise, because its values decide shapes or conditions.
+    /// Sample values of inputs by name. The shapes of samples fix symbols as `input_shapes` do. If the model is refused
+    /// because values of an input decide shapes or conditions, a small sample becomes a constant.
     pub samples: BTreeMap<String, Array>,
 }
 
@@ -110,13 +110,13 @@ impl Default for Options {
 pub struct Imported {
     /// Imported graph.
     pub graph: Graph,
-    /// Notes for the user about assumptions.
+    /// Notes for the user about assumptions that the importer made.
     pub notes: Vec<String>,
     /// BLAKE3 hash of the model file, for provenance.
     pub hash: [u8; 32],
-    /// Files with external data.
+    /// Files besides the model file that hold tensor data.
     pub external: Vec<PathBuf>,
-    /// Symbols with assumed bounds, each with a typical size within them.
+    /// Symbols with assumed bounds, each with a typical size within its bounds.
     pub assumed: BTreeMap<String, i64>,
     /// Names of the inputs whose samples became constants.
     pub constants: Vec<String>,
@@ -127,22 +127,23 @@ pub struct Imported {
 pub struct Declaration {
     /// Name.
     pub name: String,
-    /// Element type; `None` if it is not supported.
+    /// Element type of the input; `None` if the type is not supported.
     pub dtype: Option<DType>,
-    /// Sizes; `None` if not even the rank is declared.
+    /// Sizes of the input; `None` if not even the rank is declared.
     pub shape: Option<Vec<Dim>>,
 }
 
-/// An operator that can be imported.
+/// An ONNX operator that can be imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Supported {
-    /// Domain; empty for ai.onnx.
+    /// Domain of the ONNX operator; empty for ai.onnx.
     pub domain: &'static str,
     /// Operator name.
     pub name: &'static str,
-    /// First supported version of the operator set.
+    /// First version of the domain's operator set for which the operator can be imported.
     pub since: i64,
-    /// Last supported version, if the operator was then removed or changed its meaning.
+    /// Last version of the domain's operator set for which the operator can be imported; `None` unless a later version
+    /// removed the operator or changed its meaning.
     pub until: Option<i64>,
 }
 

@@ -13,11 +13,11 @@ use crate::error::{Error, Result};
 use crate::ir::op::Constant;
 use crate::ir::tensor::DType;
 
-/// Number of bytes that are hashed before their pages are released.
+/// Number of bytes of a mapped file that are hashed before their pages are released.
 const WINDOW: usize = 1 << 24;
 
 /// Reason of the error for a Git LFS pointer file.
-pub const LFS_POINTER_REASON: &str = "it is a Git LFS pointer, not the file itself";
+pub const LFS_POINTER_REASON: &str = "the content is a Git LFS pointer, not the file itself";
 /// Help of the error for a Git LFS pointer file.
 pub const LFS_POINTER_HELP: &str = "fetch the file: run `git lfs pull` in the folder, or download it";
 
@@ -79,13 +79,14 @@ impl Weights {
     pub fn shaped(&self, name: &str, shape: &[usize]) -> Result<Constant> {
         let tensor = self.get(name)?;
         if tensor.shape != shape {
-            let reason = format!("its shape is {:?}; config.json requires {shape:?}", tensor.shape);
+            let reason = format!("the tensor's shape is {:?}; config.json requires {shape:?}", tensor.shape);
             return Err(self.error(name, reason));
         }
         if !tensor.dtype.is_float() {
-            return Err(
-                self.error(name, format!("its type is {}; a float type is needed", tensor.dtype.name()))
-            );
+            return Err(self.error(
+                name,
+                format!("the tensor's type is {}; a float type is needed", tensor.dtype.name()),
+            ));
         }
         Ok(tensor.clone())
     }
@@ -133,7 +134,7 @@ impl Weights {
     }
 }
 
-/// Returns the error for a missing checkpoint file. `index` is the index that lists it.
+/// Returns the error for a missing checkpoint file. `index` is the index file that lists the missing one, if any.
 fn missing(path: &Path, index: Option<&Path>) -> Error {
     let (place, help) = match index {
         Some(index) => (
@@ -149,7 +150,8 @@ fn missing(path: &Path, index: Option<&Path>) -> Error {
     Error::Model { path: path.to_path_buf(), place, reason: "the file is missing".into(), help: help.into() }
 }
 
-/// Returns the range of a file that a slice of its bytes covers.
+/// Returns the range of a file's content that `data`, a slice of the file's bytes, covers; `None` if `data` is
+/// elsewhere.
 fn content_range(file: &Content, data: &[u8]) -> Option<Content> {
     let start = (data.as_ptr() as usize).checked_sub(file.as_ptr() as usize)?;
     let end = start.checked_add(data.len())?;
@@ -202,11 +204,12 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
     let map = json
         .get("weight_map")
         .and_then(|m| m.as_object())
-        .ok_or_else(|| malformed("it is missing or not an object".into()))?;
+        .ok_or_else(|| malformed("`weight_map` is missing or not an object".into()))?;
     let mut names = std::collections::BTreeSet::new();
     for (tensor, file) in map {
-        let file =
-            file.as_str().ok_or_else(|| malformed(format!("the value of `{tensor}` is not a file name")))?;
+        let file = file.as_str().ok_or_else(|| {
+            malformed(format!("the value of `{tensor}` in `weight_map` is not a file name"))
+        })?;
         let plain = Path::new(file).file_name().is_some_and(|n| n == file) && !file.contains('\\');
         if !plain {
             return Err(malformed(format!("`{file}` is not the name of a file in the folder")));
@@ -223,7 +226,7 @@ pub(super) fn map(path: &Path) -> Result<Content> {
     // Hugging Face caches link snapshots to blobs, which are regular files. Devices and folders are refused.
     let target = std::fs::metadata(path).map_err(|e| fail(e.to_string()))?;
     if !(meta.is_file() || meta.is_symlink()) || !target.is_file() {
-        return Err(fail("it is not a regular file".into()));
+        return Err(fail("the path is not a regular file".into()));
     }
     if target.len() == 0 {
         return Err(fail("it is empty".into()));

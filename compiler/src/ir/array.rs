@@ -68,7 +68,7 @@ impl Array {
         count(&self.shape)
     }
 
-    /// True if there is no element.
+    /// True if the array has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -93,7 +93,7 @@ impl Array {
         }
     }
 
-    /// Converts every element to f32.
+    /// Returns the elements of an array of any type, converted to f32.
     pub fn to_floats(&self) -> Vec<f32> {
         match &self.data {
             Data::Float(v) => v.clone(),
@@ -102,7 +102,7 @@ impl Array {
         }
     }
 
-    /// Converts to a type as ONNX Cast: floats truncate towards zero, bool is `x != 0`.
+    /// Converts the array to another element type, like ONNX Cast: floats truncate towards zero, bool is `x != 0`.
     pub fn cast(&self, dtype: DType) -> Self {
         if dtype.is_float() {
             let mut values = self.to_floats();
@@ -118,7 +118,8 @@ impl Array {
         Self::int(dtype, &self.shape, values)
     }
 
-    /// Reads little-endian elements; fails if the number of bytes does not match the shape.
+    /// Creates an array from the little-endian bytes of its elements. Fails if the number of bytes does not match the
+    /// shape.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Self, OpError> {
         let n = count(shape);
         if n.checked_mul(dtype.bytes()) != Some(bytes.len()) {
@@ -146,7 +147,7 @@ impl Array {
         Ok(Self { dtype, shape: shape.to_vec(), data })
     }
 
-    /// Returns the little-endian elements in the declared type.
+    /// Returns the elements as little-endian bytes, in the declared type.
     pub fn to_bytes(&self) -> Vec<u8> {
         match (&self.data, self.dtype) {
             (Data::Float(v), DType::F16) => flatten(v, |x| f16::from_f32(x).to_le_bytes()),
@@ -163,12 +164,12 @@ impl Array {
     }
 }
 
-/// Number of elements of a shape; saturates on overflow.
+/// Returns the number of elements of a shape; saturates on overflow.
 pub fn count(shape: &[usize]) -> usize {
     shape.iter().fold(1usize, |a, b| a.saturating_mul(*b))
 }
 
-/// Row-major strides in elements.
+/// Returns the row-major strides of a shape, in elements.
 pub fn strides(shape: &[usize]) -> Vec<usize> {
     let mut out = vec![1usize; shape.len()];
     for i in (0..shape.len().saturating_sub(1)).rev() {
@@ -177,7 +178,7 @@ pub fn strides(shape: &[usize]) -> Vec<usize> {
     out
 }
 
-/// Writes the coordinates of a flat row-major index.
+/// Writes the coordinates of a flat row-major index to `coords`.
 pub fn unravel(mut index: usize, shape: &[usize], coords: &mut [usize]) {
     for (c, d) in coords.iter_mut().zip(shape).rev() {
         *c = index % d;
@@ -185,7 +186,7 @@ pub fn unravel(mut index: usize, shape: &[usize], coords: &mut [usize]) {
     }
 }
 
-/// Rounds to the precision of a float type.
+/// Rounds values in place to the precision of a float type.
 pub fn round_floats(dtype: DType, values: &mut [f32]) {
     match dtype {
         DType::F16 => values.iter_mut().for_each(|v| *v = f16::from_f32(*v).to_f32()),

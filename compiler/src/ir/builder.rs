@@ -1,6 +1,6 @@
 //! Shorthand for building graphs, used by importers, architectures and tests.
 //!
-//! Every method infers the result's type immediately, so errors name the node that caused them.
+//! Every method that adds a node infers the type of its result immediately, so errors name the node that caused them.
 
 use super::array::Array;
 use super::dim::Dim;
@@ -13,7 +13,8 @@ use super::ops::reduce::ReduceKind;
 use super::tensor::{DType, TensorDesc};
 use crate::error::Result;
 
-/// Adds nodes to a graph under the name of the model node being lowered.
+/// Adds nodes to a graph. All added nodes have one name, which is normally the name of the model's node that is being
+/// lowered.
 #[derive(Debug)]
 pub struct Builder<'g> {
     /// The graph.
@@ -43,12 +44,12 @@ impl<'g> Builder<'g> {
         self.graph.add(Input { name: name.to_string(), dtype, shape }, &[], name)
     }
 
-    /// Adds a constant with an array's elements.
+    /// Adds a constant node with an array's elements.
     pub fn constant(&mut self, array: &Array) -> Result<NodeId> {
         self.add(Constant::from_array(array), &[])
     }
 
-    /// Adds a scalar constant; integer types truncate the value.
+    /// Adds a node with a scalar constant. Integer types truncate the value.
     pub fn scalar(&mut self, dtype: DType, value: f32) -> Result<NodeId> {
         let array = if dtype.is_float() {
             Array::float(dtype, &[], vec![value])
@@ -58,22 +59,22 @@ impl<'g> Builder<'g> {
         self.constant(&array)
     }
 
-    /// Adds an element function of one operand.
+    /// Adds a node that applies an element function to one operand.
     pub fn unary(&mut self, f: UnaryFn, x: NodeId) -> Result<NodeId> {
         self.add(Elementwise { element: Element::Unary(f) }, &[x])
     }
 
-    /// Adds an element function of two operands, which broadcast.
+    /// Adds a node that applies an element function to two operands, which broadcast.
     pub fn binary(&mut self, f: BinaryFn, a: NodeId, b: NodeId) -> Result<NodeId> {
         self.add(Elementwise { element: Element::Binary(f) }, &[a, b])
     }
 
-    /// Adds `condition ? a : b`; the operands broadcast.
+    /// Adds a node that computes `condition ? a : b`. The operands broadcast.
     pub fn select(&mut self, condition: NodeId, a: NodeId, b: NodeId) -> Result<NodeId> {
         self.add(Elementwise { element: Element::Select }, &[condition, a, b])
     }
 
-    /// Adds a cast, unless the value already has the type.
+    /// Adds a node that casts a value, unless the value already has the type.
     pub fn cast(&mut self, x: NodeId, to: DType) -> Result<NodeId> {
         if self.tensor(x).dtype == to {
             return Ok(x);
@@ -81,7 +82,7 @@ impl<'g> Builder<'g> {
         self.add(Elementwise { element: Element::Cast(to) }, &[x])
     }
 
-    /// Adds a reshape, unless the value already has the shape.
+    /// Adds a node that reshapes a value, unless the value already has the shape.
     pub fn reshape(&mut self, x: NodeId, shape: Vec<Dim>) -> Result<NodeId> {
         if self.tensor(x).shape == shape {
             return Ok(x);
@@ -89,7 +90,7 @@ impl<'g> Builder<'g> {
         self.add(Reshape { shape }, &[x])
     }
 
-    /// Adds a transpose, unless `perm` is the identity.
+    /// Adds a node that transposes a value, unless `perm` is the identity.
     pub fn transpose(&mut self, x: NodeId, perm: Vec<usize>) -> Result<NodeId> {
         if perm.iter().enumerate().all(|(i, p)| i == *p) && perm.len() == self.tensor(x).rank() {
             return Ok(x);
@@ -97,7 +98,7 @@ impl<'g> Builder<'g> {
         self.add(Transpose { perm }, &[x])
     }
 
-    /// Broadcasts to a shape, unless the value already has it.
+    /// Adds a node that broadcasts a value to a shape, unless the value already has the shape.
     pub fn expand(&mut self, x: NodeId, shape: Vec<Dim>) -> Result<NodeId> {
         if self.tensor(x).shape == shape {
             return Ok(x);
@@ -105,7 +106,7 @@ impl<'g> Builder<'g> {
         self.add(Expand { shape }, &[x])
     }
 
-    /// Adds `x[.., start .. start + size, ..]` along one axis.
+    /// Adds a node that slices one axis: `x[.., start .. start + size, ..]`.
     pub fn slice(&mut self, x: NodeId, axis: usize, start: Dim, size: Dim) -> Result<NodeId> {
         let shape = self.tensor(x).shape.clone();
         let mut starts = vec![Dim::known(0); shape.len()];
@@ -118,17 +119,17 @@ impl<'g> Builder<'g> {
         self.add(Slice { starts, steps, sizes }, &[x])
     }
 
-    /// Adds a matrix multiplication over the last two axes.
+    /// Adds a node that multiplies matrices, which are the last two axes of `a` and `b`.
     pub fn matmul(&mut self, a: NodeId, b: NodeId) -> Result<NodeId> {
         self.add(MatMul { trans_a: false, trans_b: false }, &[a, b])
     }
 
-    /// Adds a softmax along an axis.
+    /// Adds a node that computes the softmax along an axis.
     pub fn softmax(&mut self, x: NodeId, axis: usize) -> Result<NodeId> {
         self.add(Softmax { axis, log: false }, &[x])
     }
 
-    /// Adds a reduction along axes, which must be sorted and distinct.
+    /// Adds a node that reduces axes, which must be sorted and distinct.
     pub fn reduce(
         &mut self,
         kind: ReduceKind,

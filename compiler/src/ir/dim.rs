@@ -19,10 +19,11 @@ pub type Bindings = BTreeMap<String, i64>;
 /// Declared bounds of the symbols, inclusive.
 pub type Bounds = BTreeMap<String, (i64, i64)>;
 
-/// Maximum terms of a product. Real models stay below 10; a hostile model must not exhaust memory.
+/// Maximum number of terms in a product of two symbolic sizes. Real models stay below 10; a hostile model must not
+/// exhaust memory.
 const MAX_TERMS: usize = 1024;
 
-/// A factor of a term.
+/// A factor of a term of a symbolic dimension.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Atom {
     /// A named symbol.
@@ -33,24 +34,24 @@ pub enum Atom {
     Positive(Box<Dim>),
 }
 
-/// A coefficient times sorted factors; a constant if there is no factor.
+/// A term of a symbolic dimension: a coefficient times sorted factors; a constant if there is no factor.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term {
-    /// Sorted factors; may repeat.
+    /// Sorted factors. A factor that occurs n times stands for its n-th power.
     pub factors: Vec<Atom>,
     /// Coefficient, never 0.
     pub coefficient: i64,
 }
 
 impl Term {
-    /// Compares exponents lexicographically; a higher exponent of a factor is greater.
+    /// Compares the exponents of two terms' factors lexicographically. The term with the higher exponent is greater.
     fn degree_cmp(&self, other: &Self) -> Ordering {
         let pairs = self.factors.iter().zip(&other.factors);
         let unequal = pairs.map(|(a, b)| b.cmp(a)).find(|order| order.is_ne());
         unequal.unwrap_or_else(|| self.factors.len().cmp(&other.factors.len()))
     }
 
-    /// Returns the exact quotient; `None` if the divisor does not divide the term.
+    /// Returns the exact quotient of two terms; `None` if the divisor does not divide the term.
     fn div_exact(&self, divisor: &Self) -> Option<Self> {
         if self.coefficient.checked_rem(divisor.coefficient)? != 0 {
             return None;
@@ -84,12 +85,12 @@ impl Dim {
         Self { terms: vec![Term { factors: vec![Atom::Symbol(name.into())], coefficient: 1 }] }
     }
 
-    /// Terms in canonical order.
+    /// Returns the terms of the size in canonical order.
     pub fn terms(&self) -> &[Term] {
         &self.terms
     }
 
-    /// Returns the value if there is no symbol.
+    /// Returns the size as a number; `None` if it contains a symbol.
     pub fn as_known(&self) -> Option<i64> {
         match self.terms.as_slice() {
             [] => Some(0),
@@ -98,7 +99,7 @@ impl Dim {
         }
     }
 
-    /// Returns the name if the size is exactly one symbol.
+    /// Returns the symbol's name if the size is exactly one symbol.
     pub fn as_symbol(&self) -> Option<&str> {
         match self.terms.as_slice() {
             [Term { factors, coefficient: 1 }] => match factors.as_slice() {
@@ -129,7 +130,8 @@ impl Dim {
         Self { terms: merged }
     }
 
-    /// Returns both values if both are known. This is the common case, which needs no arithmetic on terms.
+    /// Returns both sizes as numbers if neither contains a symbol. In this common case arithmetic on terms is not
+    /// needed.
     fn both_known(&self, other: &Self) -> Option<(i64, i64)> {
         Some((self.as_known()?, other.as_known()?))
     }
@@ -152,7 +154,7 @@ impl Dim {
         self.add(&Self::known(value))
     }
 
-    /// Multiplies by an integer.
+    /// Multiplies the size by an integer.
     pub fn scale(&self, factor: i64) -> Self {
         if let Some(value) = self.as_known() {
             return Self::known(value.saturating_mul(factor));
@@ -168,7 +170,7 @@ impl Dim {
         )
     }
 
-    /// Multiplies two sizes; saturates if the product may have more than [`MAX_TERMS`] terms.
+    /// Multiplies two sizes; saturates if the product may have more than `MAX_TERMS` terms.
     pub fn mul(&self, other: &Self) -> Self {
         if let Some((a, b)) = self.both_known(other) {
             return Self::known(a.saturating_mul(b));
@@ -187,7 +189,7 @@ impl Dim {
         Self::from_terms(terms)
     }
 
-    /// Returns the exact quotient; `None` if the divisor does not divide the size as a polynomial.
+    /// Returns the exact quotient of two sizes; `None` if the divisor does not divide the size as a polynomial.
     pub fn div_exact(&self, divisor: &Self) -> Option<Self> {
         let lead = divisor.leading()?;
         let (mut rest, mut quotient) = (self.clone(), Self::default());
@@ -204,12 +206,12 @@ impl Dim {
         None
     }
 
-    /// Returns the leading term in lexicographic order of exponents, a monomial order.
+    /// Returns the leading term of the polynomial: the greatest one in lexicographic order of exponents.
     fn leading(&self) -> Option<&Term> {
         self.terms.iter().max_by(|a, b| a.degree_cmp(b))
     }
 
-    /// Divides by a positive integer and rounds down.
+    /// Divides the size by a positive integer and rounds down.
     pub fn floor_div(&self, divisor: i64) -> Self {
         if divisor <= 1 {
             return self.clone();
@@ -251,7 +253,7 @@ impl Dim {
         whole.add(&Self { terms: vec![Term { factors: vec![atom], coefficient: 1 }] })
     }
 
-    /// Divides by a positive integer and rounds up.
+    /// Divides the size by a positive integer and rounds up.
     pub fn ceil_div(&self, divisor: i64) -> Self {
         self.plus(divisor.saturating_sub(1)).floor_div(divisor)
     }
@@ -268,7 +270,8 @@ impl Dim {
         Self { terms: vec![Term { factors: vec![atom], coefficient: common }] }
     }
 
-    /// Like [`Self::positive`], but simplifies to the size itself or to zero if the bounds of the symbols allow it.
+    /// Returns the maximum of the size and zero. Simplifies to the size itself or to zero if the bounds of the symbols
+    /// allow it.
     pub fn positive_within(&self, bounds: &Bounds) -> Self {
         match self.range(bounds) {
             (0.., _) => self.clone(),
@@ -277,17 +280,17 @@ impl Dim {
         }
     }
 
-    /// Returns the maximum of two sizes.
+    /// Returns the maximum of two sizes, simplified if the bounds of the symbols decide which is larger.
     pub fn larger(&self, other: &Self, bounds: &Bounds) -> Self {
         other.add(&self.sub(other).positive_within(bounds))
     }
 
-    /// Returns the minimum of two sizes.
+    /// Returns the minimum of two sizes, simplified if the bounds of the symbols decide which is smaller.
     pub fn smaller(&self, other: &Self, bounds: &Bounds) -> Self {
         self.sub(&self.sub(other).positive_within(bounds))
     }
 
-    /// Evaluates the size; `None` if a symbol has no value.
+    /// Evaluates the size for values of its symbols; `None` if a symbol has no value.
     pub fn eval(&self, bindings: &Bindings) -> Option<i64> {
         let mut sum = 0i64;
         for term in &self.terms {
@@ -305,7 +308,7 @@ impl Dim {
         Some(sum)
     }
 
-    /// Replaces symbols by their values; symbols without a value stay.
+    /// Replaces the symbols of the size by their values; symbols without a value stay.
     pub fn substitute(&self, bindings: &Bindings) -> Self {
         let mut sum = Self::default();
         for term in &self.terms {
@@ -326,7 +329,8 @@ impl Dim {
         sum
     }
 
-    /// True if the size is a multiple of `divisor` for all values of the symbols.
+    /// True if all coefficients are multiples of `divisor`, so that the size is a multiple for all values of its
+    /// symbols.
     pub fn is_multiple_of(&self, divisor: i64) -> bool {
         self.terms.iter().all(|t| t.coefficient % divisor == 0)
     }

@@ -17,7 +17,7 @@ pub use host::{eval_binary, eval_binary_int, eval_pow_int_float, eval_unary, eva
 /// A function of one element. Names and formulas follow ONNX.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[expect(missing_docs, reason = "the names are ONNX's operators")]
+#[expect(missing_docs, reason = "the variants are named after ONNX operators")]
 pub enum UnaryFn {
     Abs,
     Neg,
@@ -106,7 +106,7 @@ pub enum UnaryFn {
 /// A function of two elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[expect(missing_docs, reason = "the names are ONNX's operators")]
+#[expect(missing_docs, reason = "the variants are named after ONNX operators")]
 pub enum BinaryFn {
     Add,
     Sub,
@@ -190,13 +190,13 @@ impl BinaryFn {
         }
     }
 
-    /// True if the result is bool for all operand types.
+    /// True if the function's result is bool for all operand types.
     pub fn is_comparison(self) -> bool {
         use BinaryFn::{Equal, Greater, GreaterEqual, Less, LessEqual};
         matches!(self, Equal | Less | LessEqual | Greater | GreaterEqual)
     }
 
-    /// True if operands may be swapped.
+    /// True if the function's operands may be swapped.
     pub fn is_commutative(self) -> bool {
         use BinaryFn::{Add, And, BitAnd, BitOr, BitXor, Equal, Max, Min, Mul, Or, Xor};
         matches!(self, Add | Mul | Min | Max | And | Or | Xor | BitAnd | BitOr | BitXor | Equal)
@@ -211,7 +211,7 @@ pub enum Element {
     Unary(UnaryFn),
     /// Two operands.
     Binary(BinaryFn),
-    /// Condition, value where true, value where false.
+    /// Selection. The operands are the condition, the value where it is true, and the value where it is false.
     Select,
     /// Cast with the semantics of ONNX Cast.
     Cast(DType),
@@ -227,8 +227,8 @@ impl Element {
         }
     }
 
-    /// Checks the operand types and returns the result type. Floats of different precision are accepted, because passes
-    /// choose how each value is stored.
+    /// Checks the operand types of an element function and returns the result type. Floats of different precision are
+    /// accepted, because passes choose how each value is stored.
     ///
     /// # Errors
     /// If the number or the types of the operands are wrong.
@@ -247,15 +247,15 @@ impl Element {
             // The exponent may have another type than the base; the result has the base's type.
             (Self::Binary(BinaryFn::Pow), [_, b]) if *b == DType::Bool => Class::Number.reason(),
             (Self::Binary(BinaryFn::Pow), _) => return Ok(self.result_type(operands)),
-            (Self::Binary(_), [a, b]) if !mix(*a, *b) => "both operands must have one type",
+            (Self::Binary(_), [a, b]) if !mix(*a, *b) => "both operands must have the same type",
             (Self::Select, [c, ..]) if *c != DType::Bool => "the condition must be bool",
-            (Self::Select, [_, a, b]) if !mix(*a, *b) => "both choices must have one type",
+            (Self::Select, [_, a, b]) if !mix(*a, *b) => "both values of a select must have the same type",
             _ => return Ok(self.result_type(operands)),
         };
         Err(OpError::new(format!("{why}, not {}", names())))
     }
 
-    /// Returns the result type for operands of the given types.
+    /// Returns the result type of the element function for operands of the given types.
     pub fn result_type(&self, operands: &[DType]) -> DType {
         let first = operands.first().copied().unwrap_or(DType::F32);
         match self {
@@ -273,12 +273,12 @@ impl Element {
     }
 }
 
-/// True if operands of two types can be combined.
+/// True if an element function can combine operands of two types: equal types, or two float types.
 fn mix(a: DType, b: DType) -> bool {
     a == b || (a.is_float() && b.is_float())
 }
 
-/// Returns the result type of operands of two types.
+/// Returns the result type of an element function of two operands, which have the types `a` and `b`.
 fn widest(a: DType, b: DType) -> DType {
     match (a, b) {
         _ if a == b => a,
@@ -292,9 +292,9 @@ fn widest(a: DType, b: DType) -> DType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arg {
-    /// Result of step i (one-based); 0 is the result of the node's operator.
+    /// Result of epilogue step i (one-based); 0 is the result of the node's operator.
     Step(u32),
-    /// Operand of the node with this index.
+    /// Operand of the node, by its index among the node's operands.
     Input(u32),
 }
 
@@ -308,7 +308,7 @@ pub struct EpilogueStep {
 }
 
 impl EpilogueStep {
-    /// Returns the step with its operands replaced by `map`.
+    /// Returns the epilogue step with its operands replaced by `map`.
     ///
     /// # Errors
     /// The first error of `map`.
@@ -317,8 +317,8 @@ impl EpilogueStep {
         Ok(Self { element: self.element, args })
     }
 
-    /// Returns the step for an epilogue with `count` steps before this step's epilogue: every step number increases by
-    /// `count`, also the number 0.
+    /// Returns the step as it reads in an epilogue that is appended to an epilogue of `count` steps: every step number
+    /// increases by `count`. Step number 0 becomes `count`, the last step of the first epilogue.
     #[must_use]
     pub fn shifted(&self, count: u32) -> Self {
         let shift = |arg: &Arg| match *arg {
@@ -329,7 +329,7 @@ impl EpilogueStep {
     }
 }
 
-/// Floats in JSON; infinities and NaN are strings.
+/// Serialization of floats in JSON, where infinities and NaN are strings.
 pub(crate) mod float_or_text {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 

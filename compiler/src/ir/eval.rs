@@ -14,10 +14,11 @@ use super::op::Input;
 use super::ops::elementwise::apply;
 use crate::error::{Error, OpError, Result};
 
-/// Maximum elements of a value. The reference refuses larger values instead of exhausting the host's memory.
+/// Maximum number of elements of a value in the CPU reference. Larger values are refused instead of exhausting the
+/// host's memory.
 const MAX_HOST_ELEMENTS: usize = 1 << 31;
 
-/// Evaluates a graph: inputs by name to outputs with names.
+/// Evaluates a graph on the CPU. Takes the inputs by name and returns the outputs with their names.
 ///
 /// # Errors
 /// If an input is missing or does not match, or a node cannot be evaluated.
@@ -25,10 +26,10 @@ pub fn eval(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<Vec<(Stri
     trace(graph, inputs, &mut |_, _| {})
 }
 
-/// Like [`eval`], and passes every value to `visit` in topological order.
+/// Evaluates a graph like [`eval`], and passes the value of every node to `visit` in topological order.
 ///
 /// # Errors
-/// As [`eval`].
+/// If an input is missing or does not match, or a node cannot be evaluated.
 pub fn trace(
     graph: &Graph,
     inputs: &BTreeMap<String, Array>,
@@ -40,10 +41,11 @@ pub fn trace(
 /// Contents of states by name; missing states are zero.
 pub type States = BTreeMap<String, Array>;
 
-/// Like [`eval`], with values for symbols that no input determines, and with states, which are updated by the stores.
+/// Evaluates a graph like [`eval`]. `given` has values for symbols that no input determines. `states` has the contents
+/// of states, which the graph's stores update.
 ///
 /// # Errors
-/// As [`eval`].
+/// If an input is missing or does not match, or a node cannot be evaluated.
 pub fn eval_with(
     graph: &Graph,
     inputs: &BTreeMap<String, Array>,
@@ -63,10 +65,10 @@ fn trace_with(
     let mut symbols = bind_symbols(graph, inputs)?;
     for (name, value) in given {
         if symbols.insert(name.clone(), *value).is_some_and(|bound| bound != *value) {
-            return Err(Error::request(
-                format!("`{name}` cannot be {value}: the shapes of the inputs give it another value"),
-                "give inputs that match the value, or omit the value",
-            ));
+            let reason = format!(
+                "symbol `{name}` cannot be {value}: the shapes of the inputs give the symbol another value"
+            );
+            return Err(Error::request(reason, "give inputs that match the value, or omit the value"));
         }
     }
     let mut values: BTreeMap<NodeId, Array> = BTreeMap::new();
@@ -74,21 +76,18 @@ fn trace_with(
     for id in graph.topological() {
         let operands = graph.operands(id);
         let state = graph.state(id).and_then(|state| states.get(&state.name));
-        let value = match (graph.input(id), state) {
-            (_, Some(state)) => {
-                to_stored_type(state.clone(), graph.node(id)).map_err(|e| graph.error(id, e))?
-            }
-            (Some(input), None) => {
-                let array = inputs.get(&input.name).ok_or_else(|| missing(input))?;
-                to_stored_type(array.clone(), graph.node(id)).map_err(|e| graph.error(id, e))?
-            }
-            (None, None) => {
-                let arrays: Vec<&Array> = operands.iter().filter_map(|o| values.get(o)).collect();
-                if arrays.len() != operands.len() {
-                    return Err(graph.error(id, OpError::new("an operand has no value")));
-                }
-                eval_node(graph, id, &arrays, &symbols)?
-            }
+        let given = match (graph.input(id), state) {
+            (_, Some(state)) => Some(state),
+            (Some(input), None) => Some(inputs.get(&input.name).ok_or_else(|| missing(input))?),
+            (None, None) => None,
+        };
+        let value = if let Some(array) = given {
+            to_stored_type(array.clone(), graph.node(id)).map_err(|e| graph.error(id, e))?
+        } else {
+            let arrays: Option<Vec<&Array>> = operands.iter().map(|o| values.get(o)).collect();
+            let arrays = arrays
+                .ok_or_else(|| graph.error(id, OpError::new("an operand of the node was not evaluated")))?;
+            eval_node(graph, id, &arrays, &symbols)?
         };
         visit(id, &value);
         for operand in operands {
@@ -105,18 +104,14 @@ fn trace_with(
             values.insert(id, value);
         }
     }
-    let result = |name: &str, id: NodeId| {
-        let value = values.get(&id).cloned();
-        value.map(|v| (name.to_string(), v)).ok_or_else(|| Error::internal("eval", "a result has no value"))
-    };
+    let result = |id: NodeId| values.get(&id).ok_or_else(|| Error::internal("eval", "a result has no value"));
     let results = graph.outputs().iter().map(|o| {
-        let (name, value) = result(&o.name, o.node)?;
-        Ok((name, if value.dtype == o.dtype { value } else { value.cast(o.dtype) }))
+        let value = result(o.node)?;
+        Ok((o.name.clone(), if value.dtype == o.dtype { value.clone() } else { value.cast(o.dtype) }))
     });
     let results = results.collect();
     for store in graph.stores() {
-        let (name, value) = result(&store.name, store.node)?;
-        states.insert(name, value);
+        states.insert(store.name.clone(), result(store.node)?.clone());
     }
     results
 }
@@ -133,13 +128,13 @@ fn compute(node: &Node, operands: &[&Array], symbols: &Bindings) -> Result<Array
     let op_operands = operands.get(..node.arity).ok_or_else(|| OpError::new("an operand is missing"))?;
     let out = sizes(&node.tensor.shape, symbols)?;
     if count(&out) > MAX_HOST_ELEMENTS {
-        return Err(OpError::new(format!("{} is too large for the reference", node.tensor)));
+        return Err(OpError::new(format!("the result {} is too large for the CPU reference", node.tensor)));
     }
     let result = node.op.operation().eval(op_operands, &out, symbols)?;
     to_stored_type(apply_epilogue(result, &node.epilogue, operands)?, node)
 }
 
-/// Applies an epilogue to a value. `operands` are all operands of the node.
+/// Applies a node's epilogue to the result of its operator. `operands` are all operands of the node.
 ///
 /// # Errors
 /// If a step does not accept its operands.
@@ -162,7 +157,7 @@ pub(crate) fn apply_epilogue(
     results.pop().ok_or_else(|| OpError::new("no result"))
 }
 
-/// Converts a value to the type in which its node is stored.
+/// Rounds the value of a node to the type in which the graph stores it.
 fn to_stored_type(mut value: Array, node: &Node) -> Result<Array, OpError> {
     let to = node.tensor.dtype;
     match &mut value.data {
@@ -170,14 +165,16 @@ fn to_stored_type(mut value: Array, node: &Node) -> Result<Array, OpError> {
         _ if value.dtype == to => {}
         _ => {
             let (from, to) = (value.dtype.name(), to.name());
-            return Err(OpError::new(format!("the reference computes {from}, but the graph declares {to}")));
+            return Err(OpError::new(format!(
+                "the CPU reference computes {from}, but the graph declares {to}"
+            )));
         }
     }
     value.dtype = to;
     Ok(value)
 }
 
-/// Evaluates the sizes of a shape.
+/// Returns the sizes of a shape as numbers, for the values of the symbols.
 fn sizes(shape: &[Dim], symbols: &Bindings) -> Result<Vec<usize>, OpError> {
     let size = |d: &Dim| {
         let value =
@@ -220,10 +217,12 @@ pub fn bind_symbols(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<B
             match dim.eval(&symbols) {
                 Some(value) if value == size_i64 => continue,
                 Some(value) if dim.as_known().is_some() => {
-                    return Err(refuse(format!("the size is {size}, but the model requires {value}")));
+                    return Err(refuse(format!("an axis has size {size}, but the model requires {value}")));
                 }
                 Some(value) => {
-                    return Err(refuse(format!("the size is {size}, but other sizes make `{dim}` {value}")));
+                    return Err(refuse(format!(
+                        "the size is {size}, but according to the other inputs `{dim}` is {value}"
+                    )));
                 }
                 None => {}
             }
@@ -236,7 +235,9 @@ pub fn bind_symbols(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<B
             if let Some((low, high)) = graph.bounds.get(&name)
                 && !(*low..=*high).contains(&value)
             {
-                return Err(refuse(format!("`{name}` would be {value}, outside its bounds {low}..{high}")));
+                return Err(refuse(format!(
+                    "symbol `{name}` would be {value}, outside its bounds {low}..{high}"
+                )));
             }
             symbols.insert(name, value);
         }
@@ -247,7 +248,8 @@ pub fn bind_symbols(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<B
     }
 }
 
-/// Solves `dim = size` if `dim` has one symbol, in a linear term. The value is `None` if it is not an integer.
+/// Solves `dim = size` if `dim` has one symbol, in a linear term. Returns the symbol and its value; the value is `None`
+/// if no integer solves the equation.
 fn solve(dim: &Dim, size: i64) -> Option<(String, Option<i64>)> {
     let (mut found, mut rest) = (None, size);
     for term in dim.terms() {

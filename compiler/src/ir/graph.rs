@@ -16,7 +16,7 @@ use super::op::{Constant, Facts, Input, Op, State};
 use super::tensor::{DType, Layout, TensorDesc};
 use crate::error::{Error, OpError, Result};
 
-/// A node and the value that it computes.
+/// Identifier of a node, and of the value that the node computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(NodeIndex);
 
@@ -39,11 +39,11 @@ pub struct Node {
 /// A named output of the graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    /// Name in the model.
+    /// Name of the output in the model.
     pub name: String,
     /// Value.
     pub node: NodeId,
-    /// Element type that callers see. The value may be stored in another float type.
+    /// Element type in which callers see the output. The value may be stored in another float type.
     pub dtype: DType,
 }
 
@@ -82,7 +82,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Adds a node and infers its type.
+    /// Adds a node to the graph and infers the type of its result.
     ///
     /// # Errors
     /// If the operator does not accept the operands.
@@ -94,7 +94,7 @@ impl Graph {
         )
     }
 
-    /// Adds a node with an epilogue.
+    /// Adds a node with an epilogue to the graph and infers the type of its result.
     ///
     /// # Errors
     /// If the operator or the epilogue does not accept the operands.
@@ -128,17 +128,17 @@ impl Graph {
         self.add(constant, &[], name)
     }
 
-    /// Adds an output with the type in which the value is stored now.
+    /// Adds an output. Callers see it in the element type in which the value is stored now.
     pub fn add_output(&mut self, name: &str, node: NodeId) {
         self.add_output_as(name, node, self.tensor(node).dtype);
     }
 
-    /// Adds an output that callers see in the given type.
+    /// Adds an output. Callers see it in the given element type.
     pub fn add_output_as(&mut self, name: &str, node: NodeId, dtype: DType) {
         self.outputs.push(Output { name: name.to_string(), node, dtype });
     }
 
-    /// Stores a value in a state at the end of each run.
+    /// Adds a store: the state `name` gets a value at the end of each run.
     pub fn add_store(&mut self, name: &str, node: NodeId) {
         self.stores.push(Store { name: name.to_string(), node });
     }
@@ -149,7 +149,7 @@ impl Graph {
         self.stores.clear();
     }
 
-    /// True if the node exists.
+    /// True if the graph contains the node.
     pub fn contains(&self, id: NodeId) -> bool {
         self.graph.contains_node(id.0)
     }
@@ -164,7 +164,7 @@ impl Graph {
         &self.node(id).op
     }
 
-    /// Returns the facts of a node's operator.
+    /// Returns the facts about a node's operator that passes depend on.
     pub fn facts(&self, id: NodeId) -> Facts {
         let node = self.node(id);
         let operands = self.operands(id);
@@ -177,7 +177,7 @@ impl Graph {
         &self.node(id).tensor
     }
 
-    /// Returns the constant if the node is one. Constants have no epilogue.
+    /// Returns the constant of a constant node; `None` for other nodes. Constant nodes have no epilogue.
     pub fn constant(&self, id: NodeId) -> Option<&Constant> {
         match self.op(id) {
             Op::Constant(c) => Some(c),
@@ -185,7 +185,7 @@ impl Graph {
         }
     }
 
-    /// Returns the operands in order; operands of the epilogue come last.
+    /// Returns the operands of a node in order; operands of the epilogue come last.
     pub fn operands(&self, id: NodeId) -> Vec<NodeId> {
         let mut edges: Vec<(u16, NodeId)> = self
             .graph
@@ -206,7 +206,7 @@ impl Graph {
         set.into_iter().map(|(_, n)| n).collect()
     }
 
-    /// Number of uses of a value: as an operand, as an output, and as a store.
+    /// Returns the number of uses of a value: as an operand, as an output, and by a store.
     pub fn use_count(&self, id: NodeId) -> usize {
         self.graph.edges_directed(id.0, Direction::Outgoing).count()
             + self.result_values().filter(|value| *value == id).count()
@@ -217,7 +217,7 @@ impl Graph {
         self.result_values().any(|value| value == id)
     }
 
-    /// Values that outlive a run: outputs and stores.
+    /// Returns the values that outlive a run: outputs of the graph, and values that are stored in states.
     fn result_values(&self) -> impl Iterator<Item = NodeId> {
         self.outputs.iter().map(|o| o.node).chain(self.stores.iter().map(|s| s.node))
     }
@@ -227,7 +227,7 @@ impl Graph {
         &self.inputs
     }
 
-    /// Returns the payload of an input node.
+    /// Returns the description of a graph input; `None` if the node is no input.
     pub fn input(&self, id: NodeId) -> Option<&Input> {
         match self.op(id) {
             Op::Input(input) => Some(input),
@@ -245,7 +245,7 @@ impl Graph {
         &self.stores
     }
 
-    /// Returns the payload of a state node.
+    /// Returns the description of a state; `None` if the node is no state.
     pub fn state(&self, id: NodeId) -> Option<&State> {
         match self.op(id) {
             Op::State(state) => Some(state),
@@ -265,7 +265,7 @@ impl Graph {
         self.graph.node_count()
     }
 
-    /// True if there is no node.
+    /// True if the graph has no nodes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -308,7 +308,8 @@ impl Graph {
         self.replace_output(old, new);
     }
 
-    /// Replaces `old` by `new` in the operands of one node. Both must have one type; no type is inferred again.
+    /// Replaces `old` by `new` in the operands of one node. `old` and `new` must have the same type, because no type is
+    /// inferred again.
     pub fn replace_operand(&mut self, user: NodeId, old: NodeId, new: NodeId) {
         let operands: Vec<NodeId> =
             self.operands(user).into_iter().map(|o| if o == old { new } else { o }).collect();
@@ -316,7 +317,7 @@ impl Graph {
         self.connect(user, &operands);
     }
 
-    /// Replaces `old` by `new` in outputs and stores. Both must have one type.
+    /// Replaces `old` by `new` in the graph's outputs and stores. `old` and `new` must have the same type.
     pub fn replace_output(&mut self, old: NodeId, new: NodeId) {
         for output in self.outputs.iter_mut().filter(|o| o.node == old) {
             output.node = new;
@@ -346,7 +347,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Turns an input into a constant.
+    /// Turns an input of the graph into a constant.
     ///
     /// # Errors
     /// If the constant is malformed.
@@ -357,7 +358,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Removes a node from the inputs. The sweep removes the node if it has no users.
+    /// Removes a node from the list of inputs. The next [`Self::sweep`] removes the node itself if it has no users.
     pub fn remove_input(&mut self, id: NodeId) {
         self.inputs.retain(|input| *input != id);
     }
@@ -377,8 +378,8 @@ impl Graph {
         self.graph[id.0].name = name.to_string();
     }
 
-    /// Replaces symbols by values, in the shapes of all tensors and in the attributes of operators. The symbols stay
-    /// declared; both bounds become the value.
+    /// Replaces symbols by values, in the shapes of all tensors and in the attributes of operators. A replaced symbol
+    /// stays declared; its value becomes its lower and upper bound.
     pub fn substitute(&mut self, values: &Bindings) {
         for node in self.graph.node_weights_mut() {
             let sizes = node.op.operation_mut().sizes_mut();
@@ -407,13 +408,13 @@ impl Graph {
         before - self.graph.node_count()
     }
 
-    /// Infers the type of a replacement.
+    /// Infers the type that a node's result would have with the operator, operands and epilogue of `replacement`.
     pub fn infer(&self, replacement: &Replacement) -> Result<TensorDesc, OpError> {
         let tensors: Vec<&TensorDesc> = replacement.operands.iter().map(|o| self.tensor(*o)).collect();
         infer(&self.bounds, &replacement.op, replacement.arity, &replacement.epilogue, &tensors)
     }
 
-    /// Creates an error at a node.
+    /// Creates an error that names a node and its operator.
     pub fn error(&self, id: NodeId, error: OpError) -> Error {
         let node = self.node(id);
         Error::Node { node: node.name.clone(), operator: node.op.name().to_string(), reason: error.0 }

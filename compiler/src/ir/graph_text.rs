@@ -54,7 +54,8 @@ pub fn print(graph: &Graph) -> String {
     text
 }
 
-/// Returns the line of one node; `numbers` are the numbers of all nodes.
+/// Returns the line of one node in the text form. `numbers` maps each node to its number in the text, such as 3 for
+/// `%3`.
 pub fn print_node(graph: &Graph, id: NodeId, numbers: &BTreeMap<NodeId, usize>) -> String {
     let node = graph.node(id);
     let number = |id: &NodeId| numbers.get(id).copied().unwrap_or_default();
@@ -75,7 +76,8 @@ pub fn print_node(graph: &Graph, id: NodeId, numbers: &BTreeMap<NodeId, usize>) 
     line
 }
 
-/// Returns the name and the attributes of an operator or element function; `{}` if it has no attributes.
+/// Returns the name and the attributes of an operator or element function in the text form. The attributes are `{}` if
+/// it has none.
 pub fn op_text(op: &Op) -> (String, String) {
     match op {
         Op::Elementwise(e) => element_text(&e.element),
@@ -83,7 +85,7 @@ pub fn op_text(op: &Op) -> (String, String) {
     }
 }
 
-/// Returns the text of an epilogue with a leading space; empty if there is none.
+/// Returns the text of an epilogue with a leading space; an empty text if the epilogue has no steps.
 pub fn epilogue_text(epilogue: &[EpilogueStep]) -> String {
     let mut line = String::new();
     for (i, step) in epilogue.iter().enumerate() {
@@ -103,7 +105,7 @@ pub fn epilogue_text(epilogue: &[EpilogueStep]) -> String {
     line
 }
 
-/// Returns the name and the attributes of an element function; `{}` if it has no attributes.
+/// Returns the name and the attributes of an element function in the text form. The attributes are `{}` if it has none.
 fn element_text(element: &Element) -> (String, String) {
     let json = match element {
         Element::Select => return ("select".into(), "{}".into()),
@@ -124,7 +126,7 @@ fn quoted(name: &str) -> String {
     serde_json::Value::from(name).to_string()
 }
 
-/// Appends formatted text; formatting into a string cannot fail.
+/// Appends formatted text to `text`. Formatting into a string cannot fail.
 fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
     text.write_fmt(what).unwrap_or_default();
 }
@@ -136,7 +138,8 @@ mod tests {
     use crate::ir::op::Op;
     use crate::ir::tensor::{DType, Layout};
 
-    /// Contains types, epilogues, layouts, float storage, symbols, names and every kind of element function.
+    /// A graph text in canonical form with types, epilogues, layouts, float storage, symbols, names and every kind of
+    /// element function.
     const CANONICAL: &str = r##"symbol batch 1..8
 symbol seq 1..512
 %0 = input {"name":"x","dtype":"f32","shape":["batch","seq",4]} : f32[batch, seq, 4] "x"

@@ -50,7 +50,8 @@ pub(crate) fn copy_chunks(
     complete(x, shape, data)
 }
 
-/// Returns the elements at `base + sum of coordinate * step` for every coordinate of `shape`, in row-major order.
+/// Returns the elements of the source at the offsets `base + sum of coordinate * step`, for every coordinate of
+/// `shape`, in row-major order.
 pub(crate) fn strided(x: &Array, shape: &[usize], steps: &[i64], base: i64) -> Result<Array, OpError> {
     fn go<T: Copy>(from: &[T], shape: &[usize], steps: &[i64], base: i64) -> Result<Vec<T>, OpError> {
         if count(shape) == 0 {
@@ -115,8 +116,8 @@ pub(crate) fn expand(x: &Array, shape: &[usize]) -> Result<Array, OpError> {
     strided(x, shape, &steps, 0)
 }
 
-/// Returns the sum of offsets for every combination of one offset per axis, last axis fastest; `None` if an axis has
-/// none.
+/// Returns the sums of offsets for every combination of one offset per axis, last axis fastest. A sum is `None` if one
+/// of its offsets is `None`.
 pub(crate) fn combine_offsets(axes: &[Vec<Option<usize>>]) -> Vec<Option<usize>> {
     let mut all = vec![Some(0usize)];
     for axis in axes {
@@ -129,7 +130,7 @@ pub(crate) fn combine_offsets(axes: &[Vec<Option<usize>>]) -> Vec<Option<usize>>
     all
 }
 
-/// Converts a possibly negative index of an axis to an offset.
+/// Converts an index of an axis, which counts from the end if it is negative, to an index from the start.
 pub(crate) fn normalize_index(index: i64, size: usize) -> Result<usize, OpError> {
     let signed = size as i64;
     let at = if index < 0 { index.saturating_add(signed) } else { index };
@@ -139,7 +140,8 @@ pub(crate) fn normalize_index(index: i64, size: usize) -> Result<usize, OpError>
         .ok_or_else(|| OpError::new(format!("index {index} is outside an axis of size {size}")))
 }
 
-/// Fails unless the smallest and the largest offset are inside the source.
+/// Fails unless the smallest and the largest offset of a strided view are inside the source, which has `length`
+/// elements.
 fn check_offsets(length: usize, shape: &[usize], steps: &[i64], base: i64) -> Result<(), OpError> {
     let (mut low, mut high) = (i128::from(base), i128::from(base));
     for (size, step) in shape.iter().zip(steps) {

@@ -1,6 +1,6 @@
-//! The closed set of operators.
+//! The closed set of the graph's operators.
 //!
-//! One line in [`ops!`] registers an operator. Its payload, shape rule, facts and CPU reference are in `ops/<op>.rs`.
+//! One line in `ops!` registers an operator. Its payload, shape rule, facts and CPU reference are in `ops/<op>.rs`.
 //! The set stays small: element functions are data ([`Element`]), the importer expands composite ONNX operators, and
 //! fused elementwise operators become the epilogue of a node.
 
@@ -70,7 +70,7 @@ pub enum Fusion {
     Opaque,
 }
 
-/// Behavior of an operator.
+/// Behavior that every operator of the graph implements.
 pub trait Operation {
     /// Infers the element type and shape of the result, which is row-major. `inputs` are the operator's operands
     /// without the operands of a fused epilogue.
@@ -82,22 +82,22 @@ pub trait Operation {
     /// Fusion class.
     fn fusion(&self) -> Fusion;
 
-    /// Facts that passes depend on; `inputs` as in [`Self::infer`].
+    /// Facts about the operator that passes depend on. `inputs` are its operands without the operands of a fused
+    /// epilogue.
     fn facts(&self, inputs: &[&TensorDesc]) -> Facts;
 
-    /// Symbolic dimensions among the attributes.
-    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
-        Vec::new()
-    }
+    /// Returns the symbolic dimensions among the operator's attributes.
+    fn sizes_mut(&mut self) -> Vec<&mut Dim>;
 
-    /// CPU reference: computes the result of shape `out`.
+    /// CPU reference of the operator: computes the result, which has shape `out`.
     ///
     /// # Errors
     /// If the operands do not match, or a symbol of an attribute has no value.
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError>;
 }
 
-/// Defines the enum [`Op`], its text names and its dispatch.
+/// Defines the enum [`Op`], the names of its variants in the text form, and the functions that call the code of an
+/// operator.
 macro_rules! ops {
     ($($op:ident = $name:literal,)*) => {
         /// An operator with its attributes.
@@ -107,26 +107,26 @@ macro_rules! ops {
         }
 
         impl Op {
-            /// Names of all operators in the text form, in the order of the list.
+            /// Names of all operators in the text form of graphs, in the order of the variants.
             pub const NAMES: &'static [&'static str] = &[$($name),*];
 
-            /// Name in the text form.
+            /// Returns the operator's name in the text form of graphs.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$op(_) => $name,)* }
             }
 
-            /// Returns the payload as an [`Operation`].
+            /// Returns the operator's struct as an [`Operation`].
             pub fn operation(&self) -> &dyn Operation {
                 match self { $(Self::$op(op) => op,)* }
             }
 
-            /// Returns the payload as a mutable [`Operation`].
+            /// Returns the operator's struct as a mutable [`Operation`].
             pub fn operation_mut(&mut self) -> &mut dyn Operation {
                 match self { $(Self::$op(op) => op,)* }
             }
 
-            /// Returns the attributes as JSON text, fields in the payload's order. (A `serde_json::Value` would widen
-            /// f32 to f64 and print 0.1 as 0.10000000149011612.)
+            /// Returns the attributes as JSON text, with fields in the order of the operator's struct. (A
+            /// `serde_json::Value` would widen f32 to f64 and print 0.1 as 0.10000000149011612.)
             pub fn attributes_text(&self) -> String {
                 // Serialization fails only for maps with non-string keys, and no payload has one.
                 match self { $(Self::$op(op) => serde_json::to_string(op).unwrap_or_default(),)* }
@@ -191,7 +191,7 @@ ops! {
     AddNorms = "add-norms",
 }
 
-/// Combination of a scattered update with the existing element.
+/// Rule by which a scatter operator combines an update with the existing element.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names are ONNX's")]

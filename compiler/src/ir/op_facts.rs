@@ -1,14 +1,14 @@
-//! Facts about operators that passes depend on. Every operator states all of them: no fact has a default, so an
-//! operator that omits one does not compile.
+//! Facts about operators that passes depend on. Every operator states all facts: no fact has a default, so an operator
+//! that omits a fact does not compile.
 
 /// Facts about one operator, see [`crate::ir::op::Operation::facts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// Layouts of operands and result.
+    /// Layouts that the operator allows for its operands and result.
     pub layout: LayoutClass,
     /// Storage type of the result under the precisions `mixed` and `f16`.
     pub precision: PrecisionClass,
-    /// Relation to values that f16 cannot hold.
+    /// Rule by which values stay f32 because f16 cannot hold them.
     pub exactness: Exactness,
 }
 
@@ -19,35 +19,38 @@ impl Facts {
     }
 }
 
-/// Layout class of an operator.
+/// Class of an operator by the layouts that it allows for its operands and result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayoutClass {
-    /// A convolution: computes an image `[N, C, spatial..]` in channel slices. The layout pass starts from these.
+    /// A convolution: computes an image `[N, C, spatial..]` in channel slices. The layout pass starts from
+    /// convolutions.
     Convolution,
-    /// Can compute an image `[N, C, spatial..]` one channel slice at a time.
+    /// The operator can compute an image `[N, C, spatial..]` one channel slice at a time.
     ImageSlices,
-    /// Needs row-major operands and result.
+    /// The operator needs row-major operands and a row-major result.
     RowMajor,
 }
 
 /// Storage type of an operator's float result under the precisions `mixed` and `f16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrecisionClass {
-    /// A graph input: never changed.
+    /// A graph input: its type is never changed.
     Input,
-    /// A state: f16 if every store is an update of it.
+    /// A state: f16 if the graph only changes parts of it in place, as in a KV cache. A state that is replaced as a
+    /// whole keeps its type.
     State,
-    /// A constant: f16 if a user needs it in f16.
+    /// A constant: f16 under `f16`; f16 under `mixed` only if a matmul, a convolution or a row lookup reads it.
+    /// Constants of few elements keep their type.
     Constant,
-    /// Multiplies matrices or convolves: always f16, with the constants it multiplies.
+    /// Multiplies matrices or convolves: f16 under both precisions, and so are the constants that it multiplies.
     MatMul,
-    /// A view: the type of its operand, which may use the same memory.
+    /// A view: the type of its operand, because the view and its operand may use the same memory.
     View,
-    /// An in-place update: the type of its first operand.
+    /// An in-place update: stored in the type of its first operand.
     Update,
-    /// Moves or selects values: f16 under `f16`; under `mixed` f16 if all float operands are.
+    /// Moves or selects values: f16 under `f16`; under `mixed`, f16 if all float operands are f16.
     MovesValues,
-    /// Like `MovesValues`; a constant that it reads is a table, which `mixed` stores in f16.
+    /// Looks up rows: like `MovesValues`, but a constant operand is a table, which `mixed` stores in f16.
     LooksUp,
     /// Samples an image at positions: like `MovesValues`, but only the first operand counts.
     Samples,
@@ -55,18 +58,20 @@ pub enum PrecisionClass {
     Other,
 }
 
-/// Relation of an operator to exact values, which stay f32 because f16 cannot hold them.
+/// Rule by which an operator's operands and result are exact values, which stay f32 because f16 cannot hold them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exactness {
-    /// Adds many values: the result is exact, and so are operands that are squares or other large terms.
+    /// Adds many values: the result is exact (stays f32). An operand is exact too if it is a product, a power or an
+    /// exponential, which may be large.
     Sums,
-    /// Computes values: the result is exact if all operands are exact or not floats.
+    /// Computes values: the result is exact (stays f32) if all operands are exact or not floats.
     Computes,
-    /// Moves values: like `Computes`, and the operands of an exact result are exact too.
+    /// Moves values: the result is exact (stays f32) if all operands are exact or not floats, and the operands of an
+    /// exact result are exact too.
     Moves,
-    /// Updates a value in place: the operands of an exact result are exact too.
+    /// Updates a value in place: if the result is exact (stays f32), the operands are exact too.
     Updates,
-    /// Samples an operand at positions: the second operand is exact.
+    /// Samples an operand at positions: the positions, operand 1, are exact (stay f32).
     Samples,
     /// No relation.
     Independent,

@@ -1,4 +1,4 @@
-//! Reproducible random tensors, for tests and for constants in the text form.
+//! Reproducible random tensors, for tests and for constants in the graph's text form.
 
 use super::array::{Array, count};
 use super::tensor::DType;
@@ -15,7 +15,7 @@ pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Array {
     }
 }
 
-/// Number of elements after which random constants repeat. It is prime, so that rows differ.
+/// Number of elements after which random constants repeat. The number is prime, so that rows of a matrix differ.
 pub(super) const RANDOM_PERIOD: usize = 65537;
 
 /// Returns the bytes of a random constant of `n` elements.
@@ -29,7 +29,7 @@ pub(crate) fn random_bytes(dtype: DType, n: usize, seed: u64) -> Vec<u8> {
     out
 }
 
-/// Returns the random bits of a position (splitmix64 of seed and position).
+/// Returns the pseudorandom bits of the element at a position (splitmix64 of seed and position).
 fn random_bits(seed: u64, i: usize) -> u64 {
     let mut z =
         seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add((i as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9));

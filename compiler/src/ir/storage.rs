@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::dim::{Bounds, Dim, product};
 
-/// A kind of memory object.
+/// A kind of memory object that holds a tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Storage {
@@ -43,7 +43,7 @@ impl Storage {
         Storage::Texture3d,
     ];
 
-    /// Name in target profiles and in the graph's text form.
+    /// Name of the kind of memory object in target profiles and in the graph's text form.
     pub fn name(self) -> &'static str {
         match self {
             Self::Buffer => "buffer",
@@ -54,7 +54,7 @@ impl Storage {
         }
     }
 
-    /// True for a texture with extents; false for a range of a buffer.
+    /// True if the memory object is a texture with extents; false if it is a range of a buffer.
     pub fn is_texture(self) -> bool {
         matches!(self, Self::Texture2d | Self::TextureArray | Self::Texture3d)
     }
@@ -79,9 +79,10 @@ impl Storage {
         Some([extent(x)?, extent(y)?, extent(z)?])
     }
 
-    /// Returns for each spatial axis (z, y, x) whether every position outside the tensor is also outside its texture,
-    /// so that the texture's border handling applies. This holds if the position is the slowest index of a texture
-    /// coordinate and the texture ends with the tensor, which requires known sizes.
+    /// Returns three values, for the axes z, y and x. A value is true if every position outside the tensor along this
+    /// axis is also outside its texture, so that the texture's border handling applies. Where a texture coordinate
+    /// combines the positions along several axes, this holds only for the axis that varies slowest. It also requires
+    /// known sizes, so that the texture ends where the tensor ends.
     pub fn axes_clipped_by_texture(self, shape: &[Dim]) -> [bool; 3] {
         let Some(sizes) = SliceSizes::from_shape(shape) else { return [false; 3] };
         let known = |dims: &[&Dim]| dims.iter().all(|d| d.as_known().is_some());
@@ -98,7 +99,7 @@ impl Storage {
 pub struct SliceSizes {
     /// Number of images.
     pub images: Dim,
-    /// Number of slices of 4 channels.
+    /// Number of slices of 4 channels per image.
     pub slices: Dim,
     /// Size along z.
     pub depth: Dim,

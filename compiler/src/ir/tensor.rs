@@ -13,7 +13,7 @@ pub const MAX_ELEMENTS: i64 = 1 << 36;
 /// Maximum rank of a tensor.
 pub const MAX_RANK: usize = 16;
 
-/// An element type, by its ONNX name.
+/// An element type of a tensor, by its ONNX name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -59,7 +59,7 @@ impl DType {
         matches!(self, Self::U8 | Self::U16 | Self::U32 | Self::U64)
     }
 
-    /// Name in the graph's text form.
+    /// Name of the element type in the graph's text form.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -78,7 +78,7 @@ impl DType {
         }
     }
 
-    /// Parses a text name.
+    /// Parses the name of an element type in the graph's text form.
     pub fn parse(name: &str) -> Option<Self> {
         use DType::{Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
         [F32, F16, Bf16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool]
@@ -86,7 +86,8 @@ impl DType {
             .find(|t| t.name() == name)
     }
 
-    /// Returns the device type of these elements: floats become f32 or f16, integers and bools become 32 bits wide.
+    /// Returns the device type for elements of this type: floats become f32 or f16, integers and bools become 32 bits
+    /// wide.
     pub fn on_device(self) -> DeviceType {
         match self {
             Self::F16 => DeviceType::F16,
@@ -105,12 +106,12 @@ pub enum DeviceType {
     F16,
     I32,
     U32,
-    /// 8-bit integers of packed constants. Shaders read them as packed words of 4.
+    /// 8-bit integers of packed constants. Shaders read them as packed words of 4 integers.
     Byte,
 }
 
 impl DeviceType {
-    /// Byte size of an element.
+    /// Byte size of an element in device memory.
     pub fn bytes(self) -> i64 {
         match self {
             Self::Byte => 1,
@@ -134,7 +135,7 @@ impl DeviceType {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Layout {
-    /// Dense, last dimension fastest, in a buffer.
+    /// Row-major order in a buffer: dense, last axis fastest.
     #[default]
     RowMajor,
     /// Slices of 4 channels, zero padded, for a tensor with the axes N, C and up to three spatial axes. [`Storage`]
@@ -143,10 +144,10 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Slices of 4 channels in a buffer.
+    /// The layout `slices4` in a buffer: slices of 4 channels.
     pub const SLICES4: Layout = Layout::Slices4(Storage::Buffer);
 
-    /// Name in the graph's text form: `slices4` for a buffer, else the name of the storage.
+    /// Name of the layout in the graph's text form: `slices4` for a buffer, else the name of the kind of memory object.
     pub fn name(self) -> &'static str {
         match self {
             Self::RowMajor => "row-major",
@@ -155,13 +156,13 @@ impl Layout {
         }
     }
 
-    /// Parses a text name.
+    /// Parses the name of a layout in the graph's text form.
     pub fn parse(name: &str) -> Option<Self> {
         let sliced = Storage::ALL.into_iter().map(Self::Slices4);
         [Self::RowMajor].into_iter().chain(sliced).find(|layout| layout.name() == name)
     }
 
-    /// Kind of memory object.
+    /// Kind of memory object that holds a tensor of this layout.
     pub fn storage(self) -> Storage {
         match self {
             Self::RowMajor => Storage::Buffer,
@@ -169,7 +170,7 @@ impl Layout {
         }
     }
 
-    /// True if a tensor of this shape can have the layout.
+    /// True if a tensor of the given shape can have the layout.
     pub fn holds(self, shape: &[Dim]) -> bool {
         self == Self::RowMajor || SliceSizes::from_shape(shape).is_some()
     }
@@ -196,17 +197,17 @@ pub struct TensorDesc {
     pub dtype: DType,
     /// Shape, outermost axis first; empty for a scalar.
     pub shape: Vec<Dim>,
-    /// Arrangement in memory.
+    /// Arrangement of the tensor in memory.
     pub layout: Layout,
 }
 
 impl TensorDesc {
-    /// Creates a row-major tensor type.
+    /// Creates the description of a row-major tensor from its element type and its shape.
     pub fn new(dtype: DType, shape: Vec<Dim>) -> Self {
         Self { dtype, shape, layout: Layout::RowMajor }
     }
 
-    /// Creates a row-major tensor type of known sizes.
+    /// Creates the description of a row-major tensor from its element type and known sizes.
     pub fn from_sizes(dtype: DType, shape: &[usize]) -> Self {
         Self::new(dtype, shape.iter().map(|d| Dim::from(*d)).collect())
     }
@@ -221,26 +222,27 @@ impl TensorDesc {
         product(&self.shape)
     }
 
-    /// Returns the shape if all sizes are known.
+    /// Returns the shape if all sizes are known, else `None`.
     pub fn known_shape(&self) -> Option<Vec<usize>> {
         self.shape.iter().map(|d| usize::try_from(d.as_known()?).ok()).collect()
     }
 
-    /// Fails on a negative size, a rank above [`MAX_RANK`], or more than [`MAX_ELEMENTS`] elements.
+    /// Fails on a size that is negative for all values of the symbols, a rank above [`MAX_RANK`], or more than
+    /// [`MAX_ELEMENTS`] elements at the upper bounds of the symbols.
     pub fn check(&self, bounds: &Bounds) -> Result<(), OpError> {
         if self.rank() > MAX_RANK {
             return Err(OpError::new(format!("rank {} exceeds {MAX_RANK}", self.rank())));
         }
         if let Some(d) = self.shape.iter().find(|d| d.range(bounds).1 < 0) {
             let advice = d.as_known().map_or("; set higher bounds with --dim", |_| "");
-            return Err(OpError::new(format!("size {d} is negative in {self}{advice}")));
+            return Err(OpError::new(format!("the size {d} of the tensor {self} is negative{advice}")));
         }
         let mut count = 1i64;
         for d in &self.shape {
             count = count.saturating_mul(d.range(bounds).1);
         }
         if count > MAX_ELEMENTS {
-            return Err(OpError::new(format!("{self} has more than {MAX_ELEMENTS} elements")));
+            return Err(OpError::new(format!("the tensor {self} has more than {MAX_ELEMENTS} elements")));
         }
         Ok(())
     }
@@ -260,7 +262,7 @@ impl fmt::Display for TensorDesc {
 /// Returns the shape that operands broadcast to, by ONNX's multidirectional rule.
 ///
 /// A symbolic size is assumed to equal any size other than 1 that it meets, because a valid run makes them equal. The
-/// result has the known size of the two.
+/// result then has the known one of the two sizes.
 pub fn broadcast(shapes: &[&[Dim]]) -> Result<Vec<Dim>, OpError> {
     let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
     let mut out = vec![Dim::known(1); rank];
@@ -276,7 +278,7 @@ pub fn broadcast(shapes: &[&[Dim]]) -> Result<Vec<Dim>, OpError> {
             }
             match (o.as_known(), d.as_known()) {
                 (Some(a), Some(b)) => {
-                    return Err(OpError::new(format!("sizes {a} and {b} do not broadcast")));
+                    return Err(OpError::new(format!("axes of sizes {a} and {b} do not broadcast")));
                 }
                 (None, Some(_)) => *o = d.clone(),
                 (Some(_) | None, None) => {}
@@ -286,7 +288,7 @@ pub fn broadcast(shapes: &[&[Dim]]) -> Result<Vec<Dim>, OpError> {
     Ok(out)
 }
 
-/// Converts a possibly negative axis to an index.
+/// Converts a signed axis number to the index of the axis. A negative number counts from the last axis.
 pub fn normalize_axis(axis: i64, rank: usize) -> Result<usize, OpError> {
     let signed = i64::try_from(rank).unwrap_or(i64::MAX);
     let at = if axis < 0 { axis.saturating_add(signed) } else { axis };

@@ -10,8 +10,8 @@
 //! - Every operand of the epilogue is used by a step. Inputs and constants have no epilogue.
 //! - The stored shape is the inferred shape. The stored type is the inferred type, except that a float may be stored in
 //!   any float type.
-//! - The layout `slices4` applies to tensors with 2 to 5 axes. Inputs, constants, states and outputs are row-major. The
-//!   result of a `relayout` has the layout that the operator names.
+//! - The layout `slices4` applies to tensors with 2 to 5 axes. Inputs, constants, states, updates and outputs are
+//!   row-major. The result of a `relayout` has the layout that the operator names.
 //! - A constant has the number of bytes that its shape and encoding need.
 //! - Every symbol in use has bounds `0 <= low <= high` and a name that the text form can represent.
 //! - States have distinct names. A value that is stored in a state has the state's type, a known shape and row-major
@@ -22,13 +22,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::dim::Dim;
 use super::element::Arg;
-use super::graph::{Graph, NodeId, infer};
+use super::graph::{Graph, Node, NodeId, infer};
 use super::op::Op;
 use super::ops::check::broadcasts_to;
 use super::tensor::{DType, Layout, TensorDesc};
 use crate::error::{Error, OpError, Result};
 
-/// Checks the invariants of the module documentation.
+/// Checks the invariants of a graph that the documentation of module `verify` lists.
 ///
 /// # Errors
 /// An internal error of `stage` that names the node and the violated invariant.
@@ -39,7 +39,7 @@ pub fn verify(graph: &Graph, stage: &str) -> Result<()> {
         .map_err(|why| Error::internal(stage, why.0))?;
     let order = graph.topological();
     if order.len() != graph.len() {
-        return Err(Error::internal(stage, "some nodes depend on themselves"));
+        return Err(Error::internal(stage, "some nodes of the graph depend on themselves"));
     }
     let mut inferred: BTreeMap<NodeId, TensorDesc> = BTreeMap::new();
     for id in order {
@@ -53,7 +53,7 @@ pub fn verify(graph: &Graph, stage: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks one node against the inferred types of its operands; returns its own inferred type.
+/// Checks one node against the inferred types of its operands; returns the node's inferred type.
 fn check_node(
     graph: &Graph,
     id: NodeId,
@@ -68,8 +68,9 @@ fn check_node(
     for (i, step) in node.epilogue.iter().enumerate() {
         for arg in &step.args {
             if let Arg::Input(k) = arg {
-                let operand =
-                    tensors.get(*k as usize).ok_or_else(|| OpError::new("an epilogue operand is missing"))?;
+                let operand = tensors.get(*k as usize).ok_or_else(|| {
+                    OpError::new("an epilogue step reads an operand that the node does not have")
+                })?;
                 broadcasts_to(operand, &tensor.shape, &format!("operand {k} of epilogue step {}", i + 1))?;
                 used.insert(*k as usize);
             }
@@ -86,29 +87,45 @@ fn check_node(
         )));
     }
     if !stored.layout.holds(&stored.shape) {
-        return Err(OpError::new(format!("{stored} needs 2 to 5 axes for its layout")));
+        return Err(OpError::new(format!("the layout of {stored} needs 2 to 5 axes")));
     }
+    check_storage(node)?;
+    Ok(tensor)
+}
+
+/// Checks rules of single operators: inputs, constants and states have no epilogue; results of inputs, constants, states and
+/// updates are row-major; a constant has the bytes of its shape; and a relayout's result has the operator's layout.
+fn check_storage(node: &Node) -> Result<(), OpError> {
+    let stored = &node.tensor;
     match &node.op {
         Op::Input(_) | Op::Constant(_) | Op::State(_) if !node.epilogue.is_empty() => {
-            return Err(OpError::new("this operator cannot have an epilogue"));
+            return Err(OpError::new("inputs, constants and states cannot have an epilogue"));
         }
         Op::Input(_) | Op::Constant(_) | Op::State(_) | Op::Update(_)
             if stored.layout != Layout::RowMajor =>
         {
-            return Err(OpError::new(format!("{stored} is not row-major")));
+            return Err(OpError::new(format!(
+                "{stored} is not row-major, as inputs, constants, states and updates must be"
+            )));
         }
         Op::Constant(c) if c.encoding.check(&c.encoded_shape(), c.bytes.len()).is_err() => {
-            return Err(OpError::new(format!("{} bytes do not hold {stored}", c.bytes.len())));
+            return Err(OpError::new(format!(
+                "the constant has {} bytes, which is not the size of {stored}",
+                c.bytes.len()
+            )));
         }
         Op::Relayout(r) if r.layout != stored.layout => {
-            return Err(OpError::new(format!("the result is stored as {stored}, not as {:?}", r.layout)));
+            return Err(OpError::new(format!(
+                "the result of a relayout is stored as {stored}, not as {:?}",
+                r.layout
+            )));
         }
         _ => {}
     }
-    Ok(tensor)
+    Ok(())
 }
 
-/// True if a value computed in one type may be stored in another.
+/// True if a value computed in one element type may be stored in another.
 fn may_store(computed: DType, stored: DType) -> bool {
     computed == stored || (computed.is_float() && stored.is_float())
 }
@@ -118,11 +135,11 @@ fn check_inputs_and_outputs(graph: &Graph) -> Result<(), OpError> {
     let mut names = BTreeSet::new();
     for id in graph.inputs() {
         if !ids.contains(id) {
-            return Err(OpError::new("an input is not a node of the graph"));
+            return Err(OpError::new("the graph lists an input that is not one of its nodes"));
         }
         let Some(input) = graph.input(*id) else {
             return Err(OpError::new(format!(
-                "input `{}` is not an input operator any more",
+                "the graph lists the node `{}` as an input, but its operator is not an input",
                 graph.node(*id).name
             )));
         };
@@ -132,7 +149,10 @@ fn check_inputs_and_outputs(graph: &Graph) -> Result<(), OpError> {
     }
     let listed = ids.iter().filter(|id| graph.input(**id).is_some()).count();
     if listed != graph.inputs().len() {
-        return Err(OpError::new(format!("{listed} input nodes, but {} inputs", graph.inputs().len())));
+        return Err(OpError::new(format!(
+            "the graph has {listed} nodes that are inputs, but lists {} inputs",
+            graph.inputs().len()
+        )));
     }
     let mut names = BTreeSet::new();
     for output in graph.outputs() {
@@ -162,19 +182,23 @@ fn check_states(graph: &Graph) -> Result<(), OpError> {
     for store in graph.stores() {
         let name = &store.name;
         if !graph.contains(store.node) {
-            return Err(OpError::new(format!("the value stored in `{name}` is not a node of the graph")));
+            return Err(OpError::new(format!(
+                "the value stored in state `{name}` is not a node of the graph"
+            )));
         }
         if !names.insert(name.as_str()) {
-            return Err(OpError::new(format!("two values are stored in `{name}`")));
+            return Err(OpError::new(format!("two values are stored in state `{name}`")));
         }
         let value = graph.tensor(store.node);
         if value.known_shape().is_none() || value.layout != Layout::RowMajor {
-            return Err(OpError::new(format!("{value} cannot be stored in `{name}`")));
+            return Err(OpError::new(format!(
+                "{value} cannot be stored in state `{name}`: it must be row-major with a known shape"
+            )));
         }
         if let Some(state) = states.get(name.as_str()).map(|id| graph.tensor(*id))
             && state != value
         {
-            return Err(OpError::new(format!("`{name}` holds {state}, not {value}")));
+            return Err(OpError::new(format!("state `{name}` holds {state}, not {value}")));
         }
     }
     Ok(())
@@ -183,7 +207,7 @@ fn check_states(graph: &Graph) -> Result<(), OpError> {
 fn check_symbols(graph: &Graph) -> Result<(), OpError> {
     for (name, (low, high)) in &graph.bounds {
         if *low < 0 || low > high {
-            return Err(OpError::new(format!("symbol `{name}` has bounds {low}..{high}")));
+            return Err(OpError::new(format!("symbol `{name}` has invalid bounds {low}..{high}")));
         }
         let readable = name.trim() == name && !name.contains([',', '[', ']', '@', '\n', '"']);
         if !readable || Dim::parse(name).as_ref().and_then(Dim::as_symbol) != Some(name.as_str()) {
@@ -194,15 +218,8 @@ fn check_symbols(graph: &Graph) -> Result<(), OpError> {
     for id in graph.ids() {
         let node = graph.node(id);
         node.tensor.shape.iter().for_each(|d| d.symbols(&mut used));
-        let attribute_sizes: &[&[Dim]] = match &node.op {
-            Op::Slice(op) => &[&op.starts, &op.sizes],
-            Op::ShapeValues(op) => &[&op.values],
-            Op::Pad(op) => &[&op.before, &op.after],
-            Op::Range(op) => &[std::slice::from_ref(&op.start)],
-            Op::Update(op) => &[std::slice::from_ref(&op.start)],
-            _ => &[],
-        };
-        attribute_sizes.iter().copied().flatten().for_each(|d| d.symbols(&mut used));
+        // Only `sizes_mut` lists the symbolic dimensions of attributes, and a clone copies no constant's bytes.
+        node.op.clone().operation_mut().sizes_mut().iter().for_each(|d| d.symbols(&mut used));
     }
     match used.into_iter().find(|name| !graph.bounds.contains_key(name)) {
         Some(name) => Err(OpError::new(format!("symbol `{name}` has no bounds"))),

@@ -1,27 +1,41 @@
-//! Kernels, their typed configurations, and candidates: configurations with an estimated cost.
+//! Descriptions of kernels, their typed configurations, and candidates: a configuration with an estimated time.
 
 use serde::de::DeserializeOwned;
 
-use super::cost::Parameters;
+use super::cost::{Estimate, Parameters};
 use crate::error::OpError;
+use crate::shader::launch::specialize_all;
 use crate::shader::problem::Problem;
-use crate::shader::{Launch, Shader};
+use crate::shader::{Launch, LaunchDraft, Shader};
 use crate::target::MatrixScope;
 use crate::target::costs::{self, parameter_names, typed};
 
 /// One configuration of a kernel for a problem, with its estimated cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// Knobs of the kernel's configuration.
+    /// Names and values of the knobs of the kernel's configuration.
     pub knobs: Knobs,
-    /// Estimated time in nanoseconds, with every symbolic dimension at its upper bound.
+    /// Time in nanoseconds, with every symbolic dimension at its upper bound: the estimate, or a measured time that
+    /// replaced the estimate.
     pub cost: f64,
-    /// Explanation of the estimate.
+    /// Terms of the candidate's estimated time.
+    pub estimate: Estimate,
+    /// Text for the user that explains how the kernel runs and what the estimate counts.
     pub reason: String,
 }
 
 impl Candidate {
-    /// Returns the typed configuration.
+    /// Creates a candidate whose cost is its estimated time.
+    pub(crate) fn new(config: &impl Configuration, estimate: Estimate, reason: impl Into<String>) -> Self {
+        Self { knobs: config.knobs(), cost: estimate.combine(), estimate, reason: reason.into() }
+    }
+
+    /// Returns the candidate with another estimate and the cost that follows from it.
+    pub(crate) fn with_estimate(self, estimate: Estimate) -> Self {
+        Self { cost: estimate.combine(), estimate, ..self }
+    }
+
+    /// Returns the candidate's knobs as the kernel's typed configuration.
     ///
     /// # Errors
     /// If a knob is missing, unknown, or has an invalid value.
@@ -35,12 +49,12 @@ impl Candidate {
 pub struct Knobs(Vec<(&'static str, u32)>);
 
 impl Knobs {
-    /// Creates the knobs of a configuration.
+    /// Creates a list of knobs from their names and values.
     pub(crate) fn new(knobs: impl IntoIterator<Item = (&'static str, u32)>) -> Self {
         Self(knobs.into_iter().collect())
     }
 
-    /// Iterates over names and values.
+    /// Iterates over the names and values of the knobs.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u32)> {
         self.0.iter().copied()
     }
@@ -50,7 +64,7 @@ impl Knobs {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// Reads a field of a configuration.
+    /// Returns the value of the knob `name`, converted to the type of the configuration's field.
     ///
     /// # Errors
     /// If the knob is missing or has an invalid value.
@@ -62,10 +76,10 @@ impl Knobs {
         })
     }
 
-    /// Checks that every knob is in `names`.
+    /// Checks that the name of every knob is in `names`.
     ///
     /// # Errors
-    /// If a knob is unknown.
+    /// If the name of a knob is not in `names`.
     pub(crate) fn check_names(&self, names: &[&str]) -> Result<(), OpError> {
         match self.iter().find(|(name, _)| !names.contains(name)) {
             None => Ok(()),
@@ -84,18 +98,18 @@ impl std::fmt::Display for Knobs {
     }
 }
 
-/// Typed knobs of a kernel. Declared with [`config!`].
+/// Configuration of a kernel: a struct with one typed field per knob, declared with [`config!`].
 pub(crate) trait Configuration: Sized {
-    /// Returns names and values in the order of the fields, without absent optional knobs.
+    /// Returns the names and values of the knobs in the order of the fields. Optional knobs without a value are left out.
     fn knobs(&self) -> Knobs;
 
-    /// Reads the knobs of a candidate.
+    /// Creates the configuration from the knobs of a candidate.
     ///
     /// # Errors
     /// If a knob is missing, unknown, or has an invalid value.
     fn from_knobs(knobs: &Knobs) -> Result<Self, OpError>;
 
-    /// Sets the WGSL constant of every knob.
+    /// Sets the WGSL constant of every knob in a shader to the knob's value.
     fn declare(&self, shader: &mut Shader<'_>) {
         for (name, value) in self.knobs().iter() {
             shader.knob(name, value);
@@ -103,12 +117,13 @@ pub(crate) trait Configuration: Sized {
     }
 }
 
-/// Type of a field of a [`Configuration`].
+/// Type of a field of a [`Configuration`]: the value of one knob.
 pub(crate) trait KnobValue: Copy {
-    /// Returns the value as a number, or `None` if the knob is absent.
+    /// Converts the field's value to the number that the knob shows. Returns `None` if the configuration leaves the knob out.
     fn to_knob(self) -> Option<u32>;
 
-    /// Returns the value for a number, or `None` if the number is invalid. `None` stands for an absent knob.
+    /// Converts the number of a knob to the value of its field. The argument is `None` if the knob is absent. Returns
+    /// `None` if the number is invalid.
     fn from_knob(value: Option<u32>) -> Option<Self>;
 }
 
@@ -186,63 +201,78 @@ config! {
 /// Static description of a kernel.
 #[derive(Debug)]
 pub struct Kernel {
-    /// Name, also of the kernel's source files.
+    /// Name of the kernel and of its two source files, without extension.
     pub name: &'static str,
-    /// WGSL module with default constants and hooks. Valid on its own.
+    /// WGSL module of the kernel with default constants and hooks. It is a valid module before specialization.
     pub wgsl: &'static str,
-    /// Returns the configurations in which the kernel can compute a problem. Empty if it cannot.
+    /// Returns the configurations in which the kernel can compute a problem, with their estimated times. The list is
+    /// empty if the kernel cannot compute it.
     pub candidates: fn(&Problem<'_>) -> Vec<Candidate>,
-    /// Returns the dispatches of a candidate, in order. A dispatch may read what an earlier one wrote.
-    pub launches: fn(&Problem<'_>, &Candidate) -> Result<Vec<Launch>, OpError>,
-    /// Scope of the cooperative matrices that the kernel uses; `None` if it uses none. Not every device has them.
+    /// Returns the dispatches of a candidate, in order. A dispatch may read results of earlier dispatches. The WGSL is
+    /// not specialized yet, so limits of the device can be checked at little cost.
+    pub launches: fn(&Problem<'_>, &Candidate) -> Result<Vec<LaunchDraft>, OpError>,
+    /// Scope of the cooperative matrices that the kernel uses: subgroup or workgroup. `None` if the kernel uses no
+    /// cooperative matrices.
     pub matrices: Option<MatrixScope>,
-    /// Groups of cost parameters that the estimate reads.
+    /// Groups of cost parameters that the kernel's estimate reads.
     pub params: &'static [Group],
-    /// Operands that the result may overwrite.
+    /// Operands that the kernel's result may overwrite (in place).
     pub in_place: InPlace,
 }
 
-/// Group of cost parameters that an estimate reads.
+impl Kernel {
+    /// Returns the dispatches of a candidate, in order, with specialized WGSL.
+    ///
+    /// # Errors
+    /// If the kernel cannot compute the problem with this configuration, or if its module cannot be specialized.
+    pub fn specialized(&self, problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+        specialize_all((self.launches)(problem, candidate)?)
+    }
+}
+
+/// Group of cost parameters that a kernel's estimate reads: a table in the files of `targets/costs/`.
 #[derive(Debug)]
 pub struct Group {
-    /// Name in `targets/costs/`.
+    /// Name of the group in `targets/costs/`.
     pub name: &'static str,
-    /// Checks that a group of a cost file has exactly these parameters.
+    /// Checks that a group that was read from a cost file has exactly the parameters of this group.
     pub check: fn(&costs::Group) -> Result<(), String>,
-    /// Returns the names of the parameters, in the order of the struct's fields. A fit changes them in this order.
+    /// Returns the names of the group's parameters, in the order of the parameter struct's fields. The fit of cost
+    /// parameters changes them in this order.
     pub parameters: fn() -> &'static [&'static str],
 }
 
 impl Group {
-    /// Creates the group of a parameter struct.
-    pub(crate) const fn of<P: Parameters>() -> Self {
+    /// Creates the group of a parameter struct that names its group (`Parameters::GROUP`).
+    pub(crate) const fn from_parameters<P: Parameters>() -> Self {
         Self::named::<P>(P::GROUP)
     }
 
-    /// Creates a named group of a parameter struct that several kernels use.
+    /// Creates the group `name` of a parameter struct that several kernels use, each with its own group.
     pub(crate) const fn named<P: DeserializeOwned>(name: &'static str) -> Self {
         Self { name, check: |group| typed::<P>(group).map(|_| ()), parameters: parameter_names::<P> }
     }
 }
 
-/// Operands that the result of a kernel may overwrite.
+/// Set of operands that a kernel's result may overwrite (in place).
 ///
 /// An operand qualifies if every invocation reads it only at the elements that this invocation stores itself. The
 /// kernel must also store each element of the result once, after its reads at that element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InPlace {
-    /// No operand.
+    /// The result may overwrite no operand.
     Nothing,
-    /// Operands of the epilogue, which are read where the result is stored.
+    /// The result may overwrite operands of the epilogue. An invocation reads them at the elements that it stores.
     Epilogue,
-    /// The first operand and the operands of the epilogue.
+    /// The result may overwrite the first operand and the operands of the epilogue.
     FirstAndEpilogue,
-    /// All operands.
+    /// The result may overwrite any operand.
     All,
 }
 
 impl InPlace {
-    /// True if the result may overwrite operand `index`. The first `arity` operands belong to the operator.
+    /// True if the result may overwrite operand `index`. The first `arity` operands belong to the operator, the others
+    /// to its epilogue.
     pub fn overwrites(self, index: usize, arity: usize) -> bool {
         match self {
             Self::Nothing => false,
@@ -259,6 +289,7 @@ mod tests {
 
     use super::{Configuration, Knobs};
     use crate::kernels::KERNELS;
+    use crate::kernels::cost::{Parameters, Thresholds};
     use crate::target::{TargetProfile, costs, names};
 
     super::config! {
@@ -298,7 +329,7 @@ mod tests {
             let numbers = numbers.unwrap_or_else(|| panic!("{}: no group `{}`", kernel.name, group.name));
             (group.check)(numbers).unwrap_or_else(|e| panic!("{}, group `{}`: {e}", kernel.name, group.name));
         }
-        let others = [crate::decompose::params::GROUP, crate::plan::params::GROUP];
+        let others = [crate::decompose::params::GROUP, crate::plan::params::GROUP, Thresholds::GROUP];
         let read: BTreeSet<&str> = groups().map(|(_, group)| group.name).chain(others).collect();
         let unread: Vec<&String> = costs::generic().keys().filter(|g| !read.contains(g.as_str())).collect();
         assert!(unread.is_empty(), "no kernel reads {unread:?}");
@@ -323,7 +354,10 @@ mod tests {
             assert_eq!(target.costs.len(), costs::generic().len(), "{name}");
             for group in target.costs.keys() {
                 let source = target.source_of(&format!("costs.{group}"));
-                assert!(source.is_some(), "{name}: parameters `{group}` have no source");
+                assert!(
+                    source.is_some(),
+                    "profile {name}: the cost parameters of group `{group}` state no source"
+                );
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Kernels that use cooperative matrices, checked without a device that has them. All candidates of the cases, for all
-//! profiles with cooperative matrices, must give valid shaders within the limits of the profile and the launch.
+//! Tests of kernels that use cooperative matrices, without a device that has them. All candidates of the test cases,
+//! for all profiles with cooperative matrices, must give valid shaders within the limits of the profile and the launch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,18 +26,18 @@ fn targets_with_matrices() -> Vec<TargetProfile> {
 #[test]
 fn every_candidate_is_valid_for_every_profile_with_matrices() {
     let targets = targets_with_matrices();
-    assert!(targets.len() >= 2, "there must be profiles with cooperative matrices");
+    assert!(targets.len() >= 2, "these tests need at least two target profiles with cooperative matrices");
     for kernel in KERNELS {
         let enabled = kernel.wgsl.contains("enable wgpu_cooperative_matrix;");
         assert_eq!(enabled, kernel.matrices.is_some(), "{}", kernel.name);
     }
     let kernels: Vec<(&Kernel, MatrixScope)> =
         KERNELS.iter().filter_map(|kernel| Some((kernel, kernel.matrices?))).collect();
-    assert!(kernels.len() >= 4, "there must be kernels that use cooperative matrices");
+    assert!(kernels.len() >= 4, "these tests need at least four kernels that use cooperative matrices");
     for scope in [MatrixScope::Subgroup, MatrixScope::Workgroup] {
         assert!(
             targets.iter().any(|target| target.has_matrices(scope)),
-            "no profile has cooperative matrices of scope {scope:?}"
+            "no target profile has cooperative matrices of scope {scope:?}"
         );
     }
     let cases: Vec<&str> = CASES.iter().flat_map(Cases::graphs).collect();
@@ -65,20 +65,20 @@ fn every_candidate_is_valid_for_every_profile_with_matrices() {
     }
 }
 
-/// Launch of a candidate for a case.
+/// Launch of one candidate for a test case.
 struct Offered {
     choice: Choice,
     launch: Launch,
 }
 
-/// Device requirements of an emitted module.
+/// Device requirements (features and workgroup memory) of an emitted shader module.
 struct Emitted {
     needs: BTreeSet<Need>,
     workgroup_memory: u32,
 }
 
 impl Offered {
-    /// Key of the emitted module: everything that the module depends on.
+    /// Key that two launches share if the same module is emitted for them: the WGSL and the matrix shape.
     fn key(&self) -> (String, String) {
         (self.launch.wgsl.clone(), format!("{:?}", self.launch.matrix))
     }
@@ -102,18 +102,24 @@ impl Offered {
     fn check(&self, target: &TargetProfile, emitted: &Emitted) {
         let (place, launch, limits) = (self.place(target), &self.launch, &target.limits);
         let safe = launch.workgroup[1..] == [1, 1] && launch.subgroup_size.is_some();
-        assert!(safe, "{place} is not one-dimensional, or requires no subgroup size");
+        assert!(
+            safe,
+            "the workgroup of {place} is not one-dimensional, or its launch requires no subgroup size"
+        );
         // f16 in matrices follows from the matrix shape and is not listed.
         let is_listed = |need: &&Need| **need != Need::F16 || launch.needs.contains(*need);
         assert_eq!(launch.needs, emitted.needs.iter().filter(is_listed).copied().collect(), "{place}");
         let memory = emitted.workgroup_memory;
-        assert!(memory <= launch.workgroup_memory, "{place} uses {memory} bytes of workgroup memory");
+        assert!(
+            memory <= launch.workgroup_memory,
+            "{place} uses {memory} bytes of workgroup memory, more than its launch declares"
+        );
         assert!(launch.workgroup_memory <= limits.max_workgroup_memory, "{place}");
         assert!(launch.workgroup.iter().product::<u32>() <= limits.max_workgroup_invocations, "{place}");
     }
 }
 
-/// Returns the launches of all candidates of some kernels for a case.
+/// Returns the launches of all candidates of the given kernels for a test case.
 fn offered(kernels: &[&Kernel], case: &str, target: &TargetProfile) -> Vec<Offered> {
     let mut options = Options { precision: Precision::F16, ..Options::default() };
     // An empty name prefers no kernel and keeps the layouts of the passes.
@@ -122,7 +128,7 @@ fn offered(kernels: &[&Kernel], case: &str, target: &TargetProfile) -> Vec<Offer
     let mut offered = Vec::new();
     let mut visit = |_: &str, problem: &Problem<'_>, choices: &[Choice]| {
         for choice in choices.iter().filter(|choice| kernels.iter().any(|k| k.name == choice.kernel.name)) {
-            let launches = (choice.kernel.launches)(problem, &choice.candidate).unwrap();
+            let launches = choice.kernel.specialized(problem, &choice.candidate).unwrap();
             // Launches of other kernels only merge partial results.
             let matrix_launches = launches.into_iter().filter(|launch| launch.kernel == choice.kernel.name);
             offered.extend(matrix_launches.map(|launch| Offered { choice: choice.clone(), launch }));
@@ -132,13 +138,13 @@ fn offered(kernels: &[&Kernel], case: &str, target: &TargetProfile) -> Vec<Offer
     offered
 }
 
-/// Returns the choices for all nodes of a graph.
+/// Returns the selected kernel and candidate of every node of a graph.
 fn choices(text: &str, target: &TargetProfile) -> Vec<Choice> {
     let plan = lower(&graph_text::parse(text).unwrap(), target, &Options::default()).unwrap().plan;
     plan.decisions.into_iter().flat_map(|d| d.choices).collect()
 }
 
-/// Returns the kernels for a matmul of u8 by an i8 constant.
+/// Returns the names of the kernels that the compiler selects for a matmul of u8 values by an i8 constant.
 fn kernels_of_signed_constants(constant: &str, target: &TargetProfile) -> Vec<&'static str> {
     let text = format!(
         "%0 = input {{\"name\":\"a\",\"dtype\":\"u8\",\"shape\":[2,3,37,24]}}\n\
@@ -151,7 +157,10 @@ fn kernels_of_signed_constants(constant: &str, target: &TargetProfile) -> Vec<&'
 fn targets_with_bytes() -> Vec<TargetProfile> {
     let mut targets = targets_with_matrices();
     targets.retain(|target| target.matrix.iter().any(|shape| shape.a == MatrixType::I8));
-    assert!(!targets.is_empty(), "there must be profiles with cooperative matrices of 8-bit integers");
+    assert!(
+        !targets.is_empty(),
+        "this test needs a target profile with cooperative matrices of 8-bit integers"
+    );
     targets
 }
 

@@ -24,10 +24,13 @@ mod order_tests;
 #[cfg(test)]
 mod tests;
 
+pub use cost::{Estimate, Overlap};
 pub use kernel::{Candidate, Group, InPlace, Kernel, Knobs};
+#[cfg(test)]
+pub(crate) use shared::preludes::PRELUDES;
 pub use shared::quantized::MAX_SMALL_M;
 
-/// All kernels. Among candidates of equal cost, the earlier kernel is selected.
+/// Table of all kernels. Among candidates of equal cost, the compiler selects the kernel that comes first in this table.
 pub const KERNELS: &[Kernel] = &[
     matmul::matmul_coop::KERNEL,
     matmul::matmul_workgroup::KERNEL,

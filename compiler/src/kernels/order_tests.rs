@@ -1,4 +1,4 @@
-//! Estimates are monotonic: a slower device or a larger problem never has a lower cost.
+//! Tests that estimates are monotonic: no candidate costs less on a slower device or for a larger problem.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use crate::plan::select::candidates;
 use crate::plan::tuning::configuration;
 use crate::target::{Machine, TargetProfile, names};
 
-/// Returns a sample of the profiles.
+/// Returns the names of every fourth target profile.
 fn sampled_profiles() -> impl Iterator<Item = &'static str> {
     names().step_by(4)
 }
 
-/// Loads a profile without overrides.
+/// Loads a target profile without its overrides.
 fn target(name: &str) -> TargetProfile {
     TargetProfile { overrides: Vec::new(), ..TargetProfile::load(name).unwrap() }
 }
 
-/// Returns a graph after the passes, in f16.
+/// Parses a graph and returns it after the passes, in f16 precision.
 fn lowered(graph: &str, target: &TargetProfile) -> Graph {
     let mut graph = graph_text::parse(graph).unwrap();
     let context = Context { target, precision: Precision::F16 };
@@ -31,7 +31,7 @@ fn lowered(graph: &str, target: &TargetProfile) -> Graph {
     graph
 }
 
-/// Returns the cost of every candidate, by index of its problem and configuration.
+/// Returns the estimated cost of every candidate. The key is the index of its problem and its configuration.
 fn costs(graph: &Graph, target: &TargetProfile) -> BTreeMap<(usize, String), f64> {
     let offered = problems(graph, target).into_iter().enumerate().flat_map(|(i, problem)| {
         let choices = candidates(&problem, None, None);
@@ -40,10 +40,11 @@ fn costs(graph: &Graph, target: &TargetProfile) -> BTreeMap<(usize, String), f64
     offered.collect()
 }
 
-/// Tolerance. An estimate that switches between two bounds may decrease by 2 %.
+/// Lowest accepted ratio of the estimate after a change to the estimate before it. An estimate that switches between
+/// two bounds may decrease by 2 %.
 const TOLERANCE: f64 = 0.98;
 
-/// Describes the candidates that are cheaper in `after`.
+/// Describes the candidates whose estimated cost is lower in `after` than in `before`, beyond the tolerance.
 fn cheaper(before: &BTreeMap<(usize, String), f64>, after: &BTreeMap<(usize, String), f64>) -> Vec<String> {
     let both = before.iter().filter_map(|(key, cost)| Some((key, *cost, *after.get(key)?)));
     both.filter(|(_, cost, now)| *now < cost * TOLERANCE)
@@ -51,7 +52,7 @@ fn cheaper(before: &BTreeMap<(usize, String), f64>, after: &BTreeMap<(usize, Str
         .collect()
 }
 
-/// Name of a change that makes a machine slower, and the change.
+/// A change of the machine numbers that makes a device slower: its name for messages, and the function that applies it.
 type Slower = (&'static str, fn(&mut Machine));
 
 const SLOWER: [Slower; 6] = [
@@ -100,7 +101,7 @@ fn costs_do_not_decrease_on_a_slower_device() {
     }
 }
 
-/// Returns graphs of all kinds whose work grows with `n`.
+/// Returns graphs with operators of all kinds, whose amount of work grows with the size `n`.
 fn growing(n: usize) -> Vec<String> {
     let graph = |shape: &str, rest: &str| {
         let input =
@@ -166,6 +167,6 @@ fn costs_do_not_decrease_for_larger_problems() {
                 assert!(wrong.is_empty(), "{name}, from {n} to {}:\n{}\n{small}", 2 * n, wrong.join("\n"));
             }
         }
-        assert!(compared > 500, "{name}: only {compared} candidates exist for both sizes");
+        assert!(compared > 500, "{name}: only {compared} candidates exist for both sizes of the graphs");
     }
 }

@@ -1,4 +1,4 @@
-//! `pool.wgsl`: pooling: maximum, index of the maximum, average or norm over windows.
+//! `pool.wgsl`: pooling, which computes the maximum, the index of the maximum, the average or the norm over windows.
 
 use serde::Deserialize;
 
@@ -7,27 +7,31 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Op, Pool};
 use crate::ir::ops::pool::PoolKind;
 use crate::ir::tensor::DType;
-use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::cost::{Estimate, Parameters};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::kernels::shared::window::{AXES, Windows, declare_guards, spatial, vec4_channels};
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader, ValueType};
+use crate::shader::{Grid, LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "pool",
-    wgsl: include_str!("pool.wgsl"),
+    wgsl: concat!(
+        include_str!("shared/preludes/window.wgsl"),
+        include_str!("shared/preludes/image_sizes.wgsl"),
+        include_str!("pool.wgsl")
+    ),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Cost parameters, 0 to 1.
+/// Cost parameters of the kernel `pool`. All are between 0 and 1.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Reached fraction of the f32 peak.
+    /// Fraction of the f32 peak that the kernel reaches.
     peak_fraction: f64,
 }
 
@@ -41,7 +45,7 @@ fn windows(op: &Pool) -> Windows {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Pool(op) = problem.op else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let windows = windows(op);
     let limit = [&windows.kernel, &windows.stride, &windows.dilation, &windows.begin, &windows.end];
     let small = limit.iter().all(|l| l.iter().all(|v| *v < 1 << 24));
@@ -50,15 +54,18 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let elements = problem.max(&problem.result.elements()) as f64;
     let flops = elements * windows.taps() as f64;
-    let cost = roofline(problem, flops, problem.traffic() as f64, p.peak_fraction);
-    vec![Candidate {
-        knobs: ThreadsConfig { threads: problem.threads() }.knobs(),
-        cost,
-        reason: format!("{} taps for {elements} elements, four channels per invocation", windows.taps()),
-    }]
+    vec![Candidate::new(
+        &ThreadsConfig { threads: problem.threads() },
+        Estimate::roofline(problem, flops, problem.traffic() as f64, p.peak_fraction),
+        format!(
+            "{} taps for each of {elements} result elements, four channels per invocation",
+            windows.taps()
+        ),
+    )]
 }
 
-/// Returns the hooks `start`, `combine` and `finish`.
+/// Returns the WGSL of the hooks `start` (initial accumulator), `combine` (adds one tap) and `finish` (result) of a
+/// pooling operator.
 fn reduction(kind: PoolKind, class: ValueType, dtype: DType) -> [String; 3] {
     let zero = class.zero(4);
     let (start, combine, finish) = match kind {
@@ -90,7 +97,7 @@ fn reduction(kind: PoolKind, class: ValueType, dtype: DType) -> [String; 3] {
     ]
 }
 
-fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Pool(op) = problem.op else { return Err(OpError::new("the operator is not a pool")) };
     let windows = windows(op);
     let mut shader = Shader::new(problem);
@@ -150,5 +157,5 @@ fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>,
     units[1] = slices;
     let grid = Grid::linear(&product(&units), threads, problem.bounds);
     let flops = product(&result).mul(&Dim::from(windows.taps()));
-    Ok(vec![shader.finish("pool", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("pool", KERNEL.wgsl, grid, flops)])
 }

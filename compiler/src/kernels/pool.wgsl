@@ -1,65 +1,47 @@
 // Pooling over one to three spatial axes: maximum, index of the maximum, average or p-norm. Each invocation computes
 // four channels of one window.
 //
-// Replaced by the compiler: geometry, sizes, types and hooks. `src` is called only inside the image along guarded axes.
+// Preludes: `window.wgsl` and `image_sizes.wgsl`.
+//
+// The compiler replaces the window geometry, the sizes, the types and the hooks. Along axes with a bounds check
+// (GUARD), the hook `src` is called only for positions inside the image.
 
 const THREADS = 64u;
 
-const KERNEL_X = 2u;
-const KERNEL_Y = 2u;
-const KERNEL_Z = 1u;
-const STRIDE_X = 2i;
-const STRIDE_Y = 2i;
-const STRIDE_Z = 1i;
-const DILATION_X = 1i;
-const DILATION_Y = 1i;
-const DILATION_Z = 1i;
-const PAD_X = 0i;
-const PAD_Y = 0i;
-const PAD_Z = 0i;
-/// Padding after the image, which some averages count.
+/// Padding after the image along x, y and z, in pixels.
 const PAD_END_X = 0i;
 const PAD_END_Y = 0i;
 const PAD_END_Z = 0i;
-/// True if the divisor of an average counts padding.
+/// True if an average pool counts padding in its divisor.
 const COUNT_PADDING = false;
-/// True if the result is the index of the maximum.
+/// True if the result is the index of the maximum, false if it is a pooled value.
 const TRACKS_INDEX = false;
-/// True if taps may be outside the image along an axis and must be skipped.
-const GUARD_X = true;
-const GUARD_Y = true;
-const GUARD_Z = true;
-/// True if the batch is the fastest index of the grid, false if it is the slowest.
-const BATCH_INNER = true;
 
-/// Type of the accumulator and of the result.
+/// Type of the accumulator of a pool, for four channels.
 alias value = vec4<f32>;
+/// Type of the result of a pool, for four channels.
 alias output = vec4<f32>;
 
 @group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> result: array<vec4<f32>>;
 
-fn batches() -> u32 { return 1u; }
 fn slices() -> u32 { return 1u; }
-fn in_w() -> u32 { return 8u; }
-fn in_h() -> u32 { return 8u; }
-fn in_d() -> u32 { return 1u; }
-fn out_w() -> u32 { return 4u; }
-fn out_h() -> u32 { return 4u; }
-fn out_d() -> u32 { return 1u; }
 
-/// Channels `4s..4s+4` of a pixel.
+/// Loads channels `4s..4s+4` of a pixel of the image.
 fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b + z]; }
-/// Returns the flat index of channel 4s of a pixel, and the stride of channels.
+/// Returns the flat index of channel `4s` of a pixel in the image, and the distance between channels in this index.
 fn flat(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec2<u32> { return vec2<u32>(0u); }
-/// Initial accumulator, accumulator with one more tap, and result. `best_index` is the index of the maximum.
+/// Returns the initial accumulator of a pooling window.
 fn start() -> value { return value(0.0); }
+/// Combines the accumulator of a pooling window with the value `v` of one more tap.
 fn combine(acc: value, v: value) -> value { return acc + v; }
+/// Returns the result of a pooling window from the accumulator of all its taps. `best_index` holds, for each of four
+/// channels, the flat index of the window's maximum in the image. `taps` is the number of taps.
 fn finish(acc: value, best_index: vec4<i32>, taps: f32) -> output { return acc / taps; }
 /// Applies the epilogue to channels `4s..4s+4` of a pixel and stores them.
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: output) { result[((s * 4u + y) * 4u + x) + b + z] = v; }
 
-/// Returns the number of taps in the image or its padding, for a window that starts at `first`.
+/// Returns the number of taps along an axis that are in the image or in its padding, for a window that starts at `first`.
 fn window_taps(first: i32, kernel: u32, dilation: i32, size: u32, end: i32) -> u32 {
     let remaining = i32(size) + end - first;
     return clamp(u32(max((remaining + dilation - 1) / dilation, 0)), 0u, kernel);

@@ -1,4 +1,4 @@
-//! `recurrent.wgsl`: RNN, GRU and LSTM along a sequence, in one or several dispatches.
+//! `recurrent.wgsl`: RNN, GRU and LSTM along sequences, in one or several dispatches.
 
 use serde::Deserialize;
 
@@ -7,14 +7,14 @@ use crate::ir::dim::Dim;
 use crate::ir::element::{Arg, Element, EpilogueStep, UnaryFn};
 use crate::ir::op::{Op, Recurrent};
 use crate::ir::ops::recurrent::Cell;
-use crate::kernels::cost::{Parameters, barriers, waiting};
+use crate::kernels::cost::{Estimate, Parameters, barriers, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::window::{constant, fits};
 use crate::shader::access::Coordinates;
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::PANELS;
 use crate::shader::problem::Problem;
-use crate::shader::{Bound, Grid, Launch, Shader, ValueType};
+use crate::shader::{Bound, Grid, LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "recurrent",
@@ -22,26 +22,26 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Nothing,
 };
 
 config! {
-    /// Configuration of the kernel.
+    /// Configuration of the kernel `recurrent`.
     struct Config {
         /// Invocations per workgroup.
         THREADS => threads: u32,
         /// Sequences per workgroup.
         ROWS => rows: u32,
-        /// Invocations that split the sum of a column.
+        /// Number of invocations among which the sum over the hidden units is split, for each vec4 of weight columns.
         SPLIT => split: u32,
     }
 }
 
-/// Maximum dispatches per node.
+/// Maximum number of dispatches for one recurrent node.
 const MAX_DISPATCHES: i64 = 1024;
 
-/// Sizes of a recurrent node.
+/// Sizes of a recurrent node: steps, batch, directions, hidden units, gates per hidden unit.
 struct Sizes {
     steps: Dim,
     batch: Dim,
@@ -51,7 +51,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the sizes. Returns `None` if the number of hidden units is symbolic.
+    /// Returns the sizes of a recurrent node, or `None` if the number of hidden units is symbolic.
     fn from_problem(op: &Recurrent, problem: &Problem<'_>) -> Option<Self> {
         let [steps, batch, directions, _] = problem.operands.first()?.shape.as_slice() else { return None };
         let hidden = problem.result.shape.get(3)?.as_known()?;
@@ -64,12 +64,12 @@ impl Sizes {
         })
     }
 
-    /// Vec4s of columns of the gates.
+    /// Returns the number of columns of the recurrent weights of one direction, over all gates, in vec4s.
     fn columns(&self) -> u32 {
         self.gates.saturating_mul(self.hidden).div_ceil(4)
     }
 
-    /// Bytes of workgroup memory.
+    /// Returns the workgroup memory of the kernel `recurrent`, in bytes.
     fn memory(&self, op: &Recurrent, rows: u32, split: u32) -> u32 {
         let states = self.hidden.div_ceil(4).saturating_mul(16 * state_sets(op));
         let sums = self.columns().saturating_mul(16).saturating_mul(split);
@@ -77,8 +77,8 @@ impl Sizes {
     }
 }
 
-/// Returns the maximum steps per dispatch. Three quarters of the allowed loop iterations are used; the rest is for
-/// loops that are not counted here. A loop of n iterations counts as n + 1.
+/// Returns the maximum number of sequence steps per dispatch on a device that limits loop iterations. The steps use
+/// three quarters of the limit; the rest is for loops that are not counted here. A loop of n iterations counts as n + 1.
 fn steps_per_dispatch(op: &Recurrent, sizes: &Sizes, max_iterations: u32, config: Config) -> u32 {
     let Config { threads, rows, split } = config;
     let each = |n: u32| n.div_ceil(threads.max(1));
@@ -92,22 +92,23 @@ fn steps_per_dispatch(op: &Recurrent, sizes: &Sizes, max_iterations: u32, config
     ((max_iterations - max_iterations / 4) / step).max(1)
 }
 
-/// Returns the number of sets of states in workgroup memory.
+/// Returns the number of sets of states in workgroup memory: 2 for a GRU that resets the state before the matmul, else 1.
 fn state_sets(op: &Recurrent) -> u32 {
     if op.cell == (Cell::Gru { linear_before_reset: false }) { 2 } else { 1 }
 }
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `recurrent`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Memory latencies per load of four rows of weights.
+    /// Time for an invocation to load four vec4s of the recurrent weights, one from each of four rows, in memory
+    /// latencies.
     load_latencies: f64,
     /// Arithmetic throughput of a workgroup relative to the f32 peak of one compute unit. May exceed 1.
     unit_peak_ratio: f64,
-    /// Memory latencies per further partial sum of a hidden unit.
+    /// Time to add each further partial sum of a hidden unit after the first, in memory latencies.
     extra_sum_latencies: f64,
-    /// Memory latencies of the reads of a hidden unit between two barriers.
+    /// Time of the reads of an invocation that computes a hidden unit from the sums of its gates, in memory latencies.
     hidden_unit_latencies: f64,
 }
 
@@ -118,7 +119,7 @@ impl Parameters for Params {
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Recurrent(op) = problem.op else { return Vec::new() };
     let Some(sizes) = Sizes::from_problem(op, problem) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let (steps, batch) = (problem.max(&sizes.steps) as f64, problem.max(&sizes.batch));
     let directions = problem.max(&sizes.directions) as f64;
@@ -164,20 +165,20 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let step = computing.max(reading) * rounds
                     + waiting(problem, all, latencies)
                     + barriers(problem, all, if two_matmuls { 4.0 } else { 2.0 });
-                out.push(Candidate {
-                    knobs: config.knobs(),
-                    cost: steps * step + dispatches * machine.launch_us * 1e3,
-                    reason: format!(
-                        "{groups} workgroups of {rows} sequences, {steps} steps, {split} invocations per column"
-                    ),
-                });
+                // Every step needs the states of the step before.
+                let estimate =
+                    Estimate { latency: steps * step, ..Estimate::for_dispatches(problem, dispatches) };
+                let reason = format!(
+                    "{groups} workgroups of {rows} sequences, {steps} steps, {split} invocations per weight column"
+                );
+                out.push(Candidate::new(&config, estimate, reason));
             }
         }
     }
     out
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Recurrent(op) = problem.op else { return Err(OpError::new("the operator is not a recurrence")) };
     let sizes = Sizes::from_problem(op, problem)
         .ok_or_else(|| OpError::new("the number of hidden units is symbolic; it must be known"))?;
@@ -191,11 +192,11 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
         .collect()
 }
 
-/// Maximum columns per panel of weights.
+/// Maximum columns per panel (block of columns) of recurrent weights.
 const MAX_PANEL_COLUMNS: u32 = 64;
 
-/// Returns the constant recurrent weights in panels of columns, and the vec4s of columns per panel. A panel is stored
-/// in the order in which neighboring invocations read it.
+/// Packs constant recurrent weights into panels (blocks of columns), and returns them with the number of vec4s of
+/// columns per panel. A panel is stored in the order in which neighboring invocations read it.
 fn panels(problem: &Problem<'_>, sizes: &Sizes) -> Option<(Packed, u32)> {
     let operand = problem.operands.get(1)?;
     let columns = sizes.columns().saturating_mul(4).min(MAX_PANEL_COLUMNS);
@@ -207,7 +208,8 @@ fn panels(problem: &Problem<'_>, sizes: &Sizes) -> Option<(Packed, u32)> {
     fits(problem, &packed).then_some((packed, columns / 4))
 }
 
-/// Returns dispatch `i` of `count`, with `dispatch_steps` steps each. All dispatches use one buffer of carried states.
+/// Returns dispatch `i` of the `count` dispatches of a recurrent node, each with `dispatch_steps` sequence steps. All
+/// dispatches pass their states on in one buffer.
 fn launch(
     problem: &Problem<'_>,
     op: &Recurrent,
@@ -215,7 +217,7 @@ fn launch(
     config: Config,
     [i, dispatch_steps, count]: [i64; 3],
     carried: &mut Option<Bound>,
-) -> Result<Launch, OpError> {
+) -> Result<LaunchDraft, OpError> {
     let Config { threads, rows, split } = config;
     let mut shader = Shader::new(problem);
     config.declare(&mut shader);
@@ -276,14 +278,14 @@ fn launch(
     } else {
         Dim::known(0)
     };
-    shader.finish("recurrent", KERNEL.wgsl, grid, flops)
+    Ok(shader.finish("recurrent", KERNEL.wgsl, grid, flops))
 }
 
 fn names(list: &[&str]) -> Vec<String> {
     list.iter().map(|n| (*n).to_string()).collect()
 }
 
-/// Declares the cell, the sizes, and the hooks of lengths and direction.
+/// Declares the kind of cell, the sizes, and the hooks that return the length and the direction of a sequence.
 fn declare_cell(shader: &mut Shader<'_>, op: &Recurrent, sizes: &Sizes) {
     let (cell, peepholes, coupled) = match op.cell {
         Cell::Rnn => (0, false, false),
@@ -311,7 +313,7 @@ fn declare_cell(shader: &mut Shader<'_>, op: &Recurrent, sizes: &Sizes) {
     shader.replace("reversed", format!("fn reversed(d: u32) -> bool {{ return {reversed}; }}"));
 }
 
-/// Declares the hook that reads recurrent weights.
+/// Declares the hook `load_weights`, which reads the recurrent weights.
 fn declare_weights(shader: &mut Shader<'_>, sizes: &Sizes) {
     let problem = shader.problem;
     let params = "d: u32, k: u32, n4: u32";
@@ -332,7 +334,7 @@ fn declare_weights(shader: &mut Shader<'_>, sizes: &Sizes) {
     }
 }
 
-/// Declares the hooks that read and write the states that several dispatches carry.
+/// Declares the hooks that read the states of the previous dispatch and store them for the next dispatch.
 fn declare_carried_states(
     shader: &mut Shader<'_>,
     op: &Recurrent,
@@ -368,7 +370,8 @@ fn declare_carried_states(
     }
 }
 
-/// Declares the hooks of the activation functions, which may differ between directions.
+/// Declares the hooks that compute the activation functions of the cell. The two directions may have different
+/// functions.
 fn declare_functions(shader: &mut Shader<'_>, op: &Recurrent) -> Result<(), OpError> {
     let n = op.cell.functions();
     let nowhere = Coordinates::element(Vec::new());

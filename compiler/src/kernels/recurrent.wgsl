@@ -1,34 +1,36 @@
-// RNN, GRU and LSTM along a sequence, in one dispatch, or in several if the device limits loop iterations. A workgroup
-// computes ROWS sequences in one direction, up to the length of the longest. Their states stay in workgroup memory. In
-// each step, every invocation multiplies the states by a vec4 of columns of the weights, and SPLIT invocations split
-// the sum of a column. Then each invocation computes hidden units from the sums of their gates. More ROWS reuse the
-// loaded weights.
+// RNN, GRU and LSTM along sequences, in one dispatch, or in several if the device limits loop iterations. A workgroup
+// computes ROWS sequences in one direction, up to the length of the longest sequence. The states of the sequences stay
+// in workgroup memory. In each step, every invocation multiplies the states by a vec4 of columns of the weights; SPLIT
+// invocations split the sum of a column. Then each invocation computes hidden units from the sums of their gates.
+// Loaded weights serve all ROWS sequences.
 //
-// Replaced by the compiler: knobs, sizes, cell, functions and hooks. The result of `load_weights` past the last column
-// is not used.
+// The compiler replaces the knobs, the sizes, the kind of cell, the activation functions and the hooks. The result of
+// `load_weights` past the last column is not used.
 
 const THREADS = 64u;
 const ROWS = 1u;
 const SPLIT = 2u;
-/// Hidden units, and gates per hidden unit.
+/// Number of hidden units.
 const HIDDEN = 6u;
+/// Number of gates per hidden unit.
 const GATES = 4u;
-/// Cell: 0 is RNN, 1 is GRU, 2 is GRU with `linear_before_reset`, 3 is LSTM.
+/// Kind of recurrent cell: 0 is RNN, 1 is GRU, 2 is GRU with `linear_before_reset`, 3 is LSTM.
 const CELL = 3u;
 const PEEPHOLES = false;
-/// True if the forget gate is 1 - input gate.
+/// True if the forget gate of an LSTM is 1 minus the input gate.
 const COUPLED = false;
-/// Number of final states after the outputs of the steps.
+/// Number of final states that the result holds after the outputs of all steps: 0, 1 (the hidden state), or 2 (the
+/// hidden state and the cell state).
 const OUTPUT_STATES = 0u;
-/// Sets of states in workgroup memory. A GRU that resets the state before the matmul has two.
+/// Number of sets of states in workgroup memory. A GRU that resets the state before the matmul has two.
 const STATE_SETS = 1u;
-/// True in the last dispatch. False if another dispatch continues the sequences.
+/// True in the last dispatch of the node, false if another dispatch continues the sequences.
 const LAST_DISPATCH = true;
 
 const DEPTH = (HIDDEN + 3u) / 4u;
 const COLUMNS = (GATES * HIDDEN + 3u) / 4u;
 const WIDTH = COLUMNS * 4u;
-/// Start of the states multiplied by the reset gate.
+/// Index in `states`, in vec4s, at which the states multiplied by the reset gate start.
 const RESET_STATES = ROWS * DEPTH;
 const_assert ROWS > 0u && SPLIT > 0u && HIDDEN > 0u && (CELL != 1u || STATE_SETS == 2u);
 
@@ -37,44 +39,53 @@ const_assert ROWS > 0u && SPLIT > 0u && HIDDEN > 0u && (CELL != 1u || STATE_SETS
 @group(0) @binding(2) var<storage, read> start: array<f32>;
 @group(0) @binding(3) var<storage, read_write> result: array<f32>;
 
-/// Number of steps, and of sequences.
+/// Maximum length of a sequence in steps: the size of the sequence axis of the operand.
 fn steps() -> u32 { return 5u; }
+/// Number of sequences.
 fn batch() -> u32 { return 2u; }
-/// Range of the steps of this dispatch. `last` is exclusive.
+/// First sequence step that this dispatch computes.
 fn first() -> u32 { return 0u; }
+/// End (exclusive) of the sequence steps that this dispatch computes.
 fn last() -> u32 { return steps(); }
 /// Returns the length of a sequence in steps.
 fn length_of(b: u32) -> u32 { return steps(); }
-/// True if a direction starts at the end.
+/// True if direction `d` starts at the end of a sequence.
 fn reversed(d: u32) -> bool { return d == 1u; }
-/// Product of input and weights: a vec4 of columns of the gates, and one column.
+/// Loads the product of input and weights, computed by an earlier node, for four adjacent gate columns at position `t`
+/// of sequence `b`.
 fn load_gates(t: u32, b: u32, d: u32, n4: u32) -> vec4<f32> { return gates[((t * 2u + b) * 2u + d) * 6u + n4]; }
+/// Loads the product of input and weights, computed by an earlier node, for one gate column at position `t` of sequence
+/// `b`.
 fn load_gate(t: u32, b: u32, d: u32, n: u32) -> f32 { return gates[((t * 2u + b) * 2u + d) * 6u + n / 4u][n % 4u]; }
-/// Vec4 of columns of the recurrent weights of hidden unit `k`.
+/// Loads a vec4 of columns of the recurrent weights, in the row of hidden unit `k`.
 fn load_weights(d: u32, k: u32, n4: u32) -> vec4<f32> { return weights[(d * 6u + k) * 6u + n4]; }
-/// Initial states, and initial cell states of an LSTM.
+/// Loads the initial state of hidden unit `j` for sequence `b` in direction `d`.
 fn load_state(d: u32, b: u32, j: u32) -> f32 { return start[(d * 2u + b) * 6u + j]; }
+/// Loads the initial cell state of hidden unit `j` of an LSTM for sequence `b` in direction `d`.
 fn load_cell_state(d: u32, b: u32, j: u32) -> f32 { return 0.0; }
-/// Peephole weights of an LSTM, or the recurrent bias of a GRU with `linear_before_reset`.
+/// Loads a peephole weight of an LSTM, or the recurrent bias of a GRU with `linear_before_reset`.
 fn load_extra(d: u32, i: u32) -> f32 { return 0.0; }
-/// Activation functions of the gates and of the cell state of an LSTM, in the operator's order.
+/// Activation functions of the cell, in the operator's order. The third one is for the cell state of an LSTM.
 fn function0(d: u32, x: f32) -> f32 { return 1.0 / (1.0 + exp(-x)); }
 fn function1(d: u32, x: f32) -> f32 { return tanh(x); }
 fn function2(d: u32, x: f32) -> f32 { return tanh(x); }
-/// Stores a state (`which` = 0) or a cell state (1) for the next dispatch.
+/// Stores a state (`which` is 0) or a cell state (`which` is 1) for the next dispatch.
 fn store_carried(which: u32, d: u32, b: u32, j: u32, v: f32) {}
 fn store(t: u32, d: u32, b: u32, j: u32, v: f32) { result[((t * 2u + d) * 2u + b) * 6u + j] = v; }
 
-/// States, padded with zeros. For a GRU, followed by the states multiplied by the reset gate.
+/// States of the hidden units, padded with zeros. In a GRU that resets the state before the matmul, the states
+/// multiplied by the reset gate follow.
 var<workgroup> states: array<vec4<f32>, RESET_STATES * STATE_SETS>;
 /// Cell states of an LSTM, or update gates of a GRU.
 var<workgroup> cell_states: array<f32, ROWS * HIDDEN>;
 var<workgroup> sums: array<f32, SPLIT * ROWS * WIDTH>;
 
-/// Returns the position of step `s` of a sequence of `length` steps.
+/// Returns the position in a sequence of `length` steps that step `s` computes. A reversed direction counts from the
+/// end.
 fn position(d: u32, s: u32, length: u32) -> u32 { return select(s, length - 1u - s, reversed(d) && s < length); }
 
-/// Multiplies the states from `base` by the columns `first..end` of the weights, and adds the product of the input.
+/// Multiplies the states from index `base` by columns `first..end` (in vec4s) of the recurrent weights, and adds the
+/// products of input and weights that `load_gates` returns.
 fn multiply(local: u32, s: u32, d: u32, b0: u32, base: u32, first: u32, end: u32) {
     for (var at = local; at < (end - first) * SPLIT; at += THREADS) {
         let column = first + at % (end - first);
@@ -111,7 +122,7 @@ fn multiply(local: u32, s: u32, d: u32, b0: u32, base: u32, first: u32, end: u32
     workgroupBarrier();
 }
 
-/// Returns the sum of hidden unit `j` of gate `g`.
+/// Returns the sum of gate `g` of hidden unit `j`, added over the SPLIT partial sums.
 fn sum(r: u32, g: u32, j: u32) -> f32 {
     var total = sums[r * WIDTH + g * HIDDEN + j];
     for (var p = 1u; p < SPLIT; p++) { total += sums[(p * ROWS + r) * WIDTH + g * HIDDEN + j]; }
@@ -135,7 +146,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if (CELL == 3u) { cell_states[i] = load_cell_state(d, min(b0 + i / HIDDEN, batch() - 1u), i % HIDDEN); }
     }
     workgroupBarrier();
-    // After the longest sequence of the workgroup, all outputs are zero.
+    // After the end of the workgroup's longest sequence, all outputs are zero.
     var longest = 0u;
     for (var r = 0u; r < ROWS; r++) { longest = max(longest, length_of(min(b0 + r, batch() - 1u))); }
     for (var s = first(); s < min(last(), longest); s++) {
@@ -157,7 +168,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let r = i / HIDDEN;
             let j = i % HIDDEN;
             let b = b0 + r;
-            // A row past the last sequence repeats it and stores nothing.
+            // A row past the last sequence of the batch repeats the last sequence and stores nothing.
             let n = length_of(min(b, batch() - 1u));
             let t = position(d, s, n);
             let previous = states[r * DEPTH + j / 4u][j % 4u];

@@ -1,5 +1,5 @@
-//! Candidates of all kernels give valid shaders for all layouts, types and symbolic dimensions. Other tests run the
-//! shaders on a device and check the results.
+//! Tests that the candidates of all kernels give valid shaders for all layouts, element types and symbolic dimensions.
+//! Other tests run the shaders on a device and check the results.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -41,7 +41,7 @@ pub(super) fn needs_of(words: &[u32]) -> BTreeSet<Need> {
 
 /// Opcode of `OpCapability`.
 const CAPABILITY: u32 = 17;
-/// Capabilities with their features.
+/// SPIR-V capabilities by number, with the device features that they need.
 const CAPABILITIES: [(u32, Need); 5] = [
     (9, Need::F16),
     (61, Need::Subgroups),
@@ -50,10 +50,10 @@ const CAPABILITIES: [(u32, Need); 5] = [
     (6019, Need::IntDotProduct),
 ];
 
-/// Target of the emitted shaders.
+/// Target profile for which these tests emit shaders.
 static TARGET: LazyLock<TargetProfile> = LazyLock::new(|| TargetProfile::load("lavapipe").unwrap());
 
-/// Layouts of the operands and of the result.
+/// Pairs of layouts that are tested: layout of the operands, and layout of the result.
 const LAYOUTS: [(Layout, Layout); 7] = [
     (Layout::RowMajor, Layout::RowMajor),
     (Layout::SLICES4, Layout::SLICES4),
@@ -64,8 +64,8 @@ const LAYOUTS: [(Layout, Layout); 7] = [
     (Layout::Slices4(Storage::Texture3d), Layout::RowMajor),
 ];
 
-/// Emits the shaders of an operator. Operands are shapes; `=` marks constants and `#` marks indices. Returns the names
-/// of the kernels that compute the operator.
+/// Emits the shaders of an operator in f32 and f16. Operands are given as shapes; `=` marks constants and `#` marks
+/// indices. Returns the names of the kernels that can compute the operator.
 fn emit_all(op: &str, attributes: serde_json::Value, operands: &[&str]) -> Vec<&'static str> {
     emit_types(op, attributes, operands, &[DType::F32, DType::F16])
 }
@@ -84,7 +84,8 @@ fn emit_types(
     KERNELS.iter().map(|kernel| kernel.name).filter(|name| found.contains(name)).collect()
 }
 
-/// Like [`emit_types`] for one type and for layout `nth` of [`LAYOUTS`].
+/// Emits the shaders of an operator, as [`emit_types`] does, for one element type and for the pair of layouts
+/// `LAYOUTS[nth]`.
 fn emit_with_layout(op: &Op, operands: &[&str], dtype: DType, nth: usize) -> BTreeSet<&'static str> {
     let bounds = Bounds::from(["n", "h", "w"].map(|symbol| (symbol.into(), (1, 64))));
     let (layout, result_layout) = LAYOUTS[nth];
@@ -160,7 +161,7 @@ fn emit_with_layout(op: &Op, operands: &[&str], dtype: DType, nth: usize) -> BTr
             }
             assert!(candidate.cost.is_finite() && candidate.cost > 0.0, "{candidate:?}");
             let checked = Options { finish: Some(drift_spirv_tools::validate), ..Options::default() };
-            for launch in (kernel.launches)(&problem, &candidate).unwrap() {
+            for launch in kernel.specialized(&problem, &candidate).unwrap() {
                 let words = emit(&launch.wgsl, checked)
                     .unwrap_or_else(|e| panic!("{} {candidate:?} {op:?}: {e}\n{}", kernel.name, launch.wgsl));
                 assert_eq!(launch.needs, needs_of(&words), "{} {candidate:?}", kernel.name);
@@ -323,7 +324,7 @@ fn resizes() {
 #[test]
 fn gather_matmuls() {
     for trans_b in [false, true] {
-        let a = serde_json::json!({"product": {"trans_a": false, "trans_b": trans_b}});
+        let a = serde_json::json!({"matmul": {"trans_a": false, "trans_b": trans_b}});
         let matrices = if trans_b { "5,24,40" } else { "5,40,24" };
         let found = emit_all("gather-matmul", a.clone(), &["n,1,1,40", &format!("={matrices}"), "#n,2"]);
         assert!(found.contains(&"matvec_panels") && found.contains(&"matmul_direct"), "{found:?}");
@@ -444,8 +445,8 @@ fn gathers_scatters_and_fills() {
     assert_eq!(emit_types("shape-values", a, &[], &[DType::I32]), ["fill"]);
 }
 
-/// Returns the shader of a convolution of a texture, and the required behavior of reads outside the texture. The
-/// arguments are the features `robust_image_access` and `robust_image_access2`.
+/// Returns the shader of a convolution that reads a texture, and the behavior of reads outside the texture that its
+/// launch requires. The arguments say if the device has the features `robust_image_access` and `robust_image_access2`.
 fn texture_convolution(access: bool, access2: bool) -> (String, OutsideReads) {
     let mut target = TargetProfile::load("lavapipe").unwrap();
     target.prefer.storage.activations = Storage::Texture2d;

@@ -71,8 +71,9 @@ fn verify_one_token(verify: &Graph) -> Result<Graph> {
     Ok(graph)
 }
 
-/// Returns the bounds of symbols at run time: one token, after up to `decode`'s maximum of `past`. `past` keeps the
-/// bounds of `verify` if any tensor would otherwise be larger than the size that memory is planned for.
+/// Returns the bounds of the symbols for `decode` with the graph of `verify`. `count` is 1, and `past` has the bounds
+/// that it had in `decode`. If any tensor would then exceed the size for which memory is planned, `past` keeps its
+/// bounds in `verify`.
 fn run_time_bounds(graph: &Graph, decode: &Bounds) -> Bounds {
     let mut bounds = Bounds::from([(COUNT.to_string(), (1, 1))]);
     let Some(past) = decode.get(PAST) else { return bounds };

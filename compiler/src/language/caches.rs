@@ -6,8 +6,8 @@
 //! output present %3                          ->       %4 = transpose(slice(%3, past + n)), replaces the concat
 //! ```
 //!
-//! This is not a pass, because a pass keeps the inputs and outputs of a graph, and this removes some. Positions become
-//! the second axis of a state, after the batch, so that new rows are contiguous.
+//! This is not a pass, because a pass keeps the inputs and outputs of a graph, and this rewrite removes some. Positions
+//! become the second axis of a state, after the batch, so that new rows are contiguous.
 
 use crate::error::Result;
 use crate::ir::builder::Builder;
@@ -20,17 +20,18 @@ use super::{LanguageFunction, PAST};
 /// A KV cache that is an input and an output of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cache {
-    /// Input: the cache before a run.
+    /// Input node: the cache before a run.
     past: NodeId,
-    /// Rows that the run adds.
+    /// Node with the rows (keys or values of new tokens) that the run adds.
     new: NodeId,
-    /// Output: the cache after a run.
+    /// Output node: the cache after a run.
     present: NodeId,
     /// Axis of positions.
     axis: usize,
 }
 
-/// Returns the cache of an input. Returns `None` unless its only use is a concatenation that is an output.
+/// Returns the KV cache that an input belongs to. Returns `None` unless the input's only use is a concatenation that is
+/// an output.
 pub fn find_cache(graph: &Graph, past: NodeId) -> Option<Cache> {
     let users = graph.users(past);
     let [present] = users.as_slice() else { return None };
@@ -53,7 +54,7 @@ pub fn find_cache(graph: &Graph, past: NodeId) -> Option<Cache> {
     .then_some(Cache { past, new: *new, present: *present, axis })
 }
 
-/// Replaces a cache by a state with the input's name.
+/// Replaces a KV cache that is an input and an output by a state with the input's name.
 ///
 /// # Errors
 /// If the state has an invalid shape.

@@ -21,42 +21,42 @@ use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Elementwise, MatMul, Op, Range};
 use crate::ir::tensor::DType;
 
-/// Bounds of sizes by name, inclusive.
+/// Inclusive bounds of dimensions, by the name of the dimension.
 type Dims = BTreeMap<String, (i64, i64)>;
 
-/// Symbol for the number of ids in the whole graph.
+/// Symbol for the number of ids per run in the graph that is not split into entry points.
 const SEQ: &str = "seq";
-/// Maximum number of ids in the whole graph.
+/// Maximum number of ids per run in the graph that is not split into entry points.
 const MAX_SEQ: i64 = 256;
 
 /// An ONNX language model.
 #[derive(Debug)]
 pub struct OnnxLanguageModel {
-    /// The model as in the file, with symbols `past` and `seq` and a batch of 1.
+    /// The model as in the file, not split into entry points, with symbols `past` and `seq` and a batch of 1.
     pub whole: Imported,
-    /// Entry points.
+    /// Entry points into which the model is split.
     pub entry_points: Vec<EntryPoint>,
-    /// Assumptions, for the user to read.
+    /// Assumptions about the model, for the user to read.
     pub notes: Vec<String>,
 }
 
-/// Meaning of an input of a language model.
+/// Role of an input of a language model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// Token ids.
     Ids,
-    /// Attention mask. It is all ones: no token is masked.
+    /// Attention mask. The compiler sets it to all ones: no token is masked.
     Mask,
     /// Positions of the tokens.
     Positions,
-    /// True if the caches are used. It is always true.
+    /// Flag that selects the branch of the model that uses KV caches. The compiler sets it to true.
     CacheBranch,
-    /// A KV cache, with its axis of positions.
+    /// A KV cache, with the index of its axis of positions.
     Cache(usize),
 }
 
 /// Loads a file as a language model. `longest` is the model's maximum context length, if known. Returns `None` if the
-/// file is not a decoder with KV caches as inputs and outputs, or if `dims` has sizes of the file itself, which
+/// file is not a decoder with KV caches as inputs and outputs, or if `dims` names dimensions of the file itself, which
 /// requests the model unchanged.
 ///
 /// # Errors
@@ -98,7 +98,7 @@ pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<Onn
     }
     entry_points.extend(sample::sample_entry_point(&entry_points)?);
     let mut notes = vec![
-        "the KV caches stay on the device (functions `decode`, `verify`, `prefill`, ..); --dim with sizes of the model compiles it unchanged".to_string(),
+        "the KV caches stay on the device (functions `decode`, `verify`, `prefill`, ..); to compile the model unchanged, set its own dimensions with --dim".to_string(),
     ];
     if !dims.contains_key("context") && longest != Some(sizes.context) {
         let max = longest.map_or_else(String::new, |n| format!(" (the model's maximum is {n})"));
@@ -110,23 +110,24 @@ pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<Onn
 /// Result of rewriting an imported graph as an entry point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rewrite {
-    /// The graph is an entry point.
+    /// The graph was rewritten completely and is an entry point.
     Complete,
-    /// The model returns logits for the last id only, so padding is not possible.
+    /// The graph is not an entry point: the model returns logits for the last id only, so padding is not possible.
     LastLogitsOnly,
-    /// An input with the name of a cache is not a cache, or there are other outputs.
+    /// The model is not supported: an input with the name of a cache is not a cache, or there are other outputs.
     NoCaches,
 }
 
 /// Inputs of a language model.
 struct ModelInputs {
     inputs: Vec<(Declaration, Role)>,
-    /// Number of ids per run, if the model fixes it.
+    /// Number of ids per run, if the model's file fixes it.
     seq: Option<i64>,
 }
 
 impl ModelInputs {
-    /// Finds the role of each input. Returns `None` if an input has no role, or `dims` has sizes of the inputs.
+    /// Finds the role of each input. Returns `None` if an input has no role, or if `dims` names dimensions of the
+    /// inputs.
     fn from_declarations(declared: Vec<Declaration>, dims: &Dims) -> Option<Self> {
         let inputs: Option<Vec<(Declaration, Role)>> =
             declared.into_iter().map(|input| role(&input).map(|role| (input, role))).collect();
@@ -152,7 +153,8 @@ impl ModelInputs {
         Some(Self { inputs, seq })
     }
 
-    /// Returns the sizes of cache axes that no entry point decides: sizes in `dims` and symbolic head sizes.
+    /// Returns the sizes of the symbolic cache axes that are equal in all entry points, such as the number of heads. A
+    /// size comes from `dims` or from an import with empty caches.
     fn known_dims(&self, path: &Path, dims: &Dims) -> Result<BTreeMap<String, DimSpec>> {
         let mut known = BTreeMap::new();
         let mut unknown = BTreeMap::new();
@@ -188,7 +190,8 @@ impl ModelInputs {
         Ok(known)
     }
 
-    /// Imports the model for `tokens` ids after `past` tokens. `seq` has the bounds of `tokens` if that is a symbol.
+    /// Imports the model for `tokens` ids after `past` tokens. `seq` is the name and the bounds of `tokens` if `tokens`
+    /// is a symbol.
     fn import(
         &self,
         path: &Path,
@@ -226,7 +229,7 @@ impl ModelInputs {
         onnx::load(path, &options)
     }
 
-    /// Rewrites an imported graph as an entry point.
+    /// Rewrites an imported language model's graph as an entry point.
     fn rewrite(&self, graph: &mut Graph, function: &LanguageFunction) -> Result<Rewrite> {
         graph.sweep();
         let inputs: BTreeMap<String, NodeId> =
@@ -338,12 +341,12 @@ impl ModelInputs {
     }
 }
 
-/// Converts bounds to the importer's type.
+/// Converts inclusive bounds of a dimension to the importer's type.
 fn spec((low, high): (i64, i64)) -> DimSpec {
     if low == high { DimSpec::Fixed(low) } else { DimSpec::Range(low, high) }
 }
 
-/// Returns the role of an input, by its name, type and shape.
+/// Returns the role of a language model's input, by the input's name, type and shape.
 fn role(input: &Declaration) -> Option<Role> {
     let shape = input.shape.as_deref()?;
     let dtype = input.dtype?;
@@ -362,7 +365,7 @@ fn role(input: &Declaration) -> Option<Role> {
     }
 }
 
-/// Returns one row of `x [1, n, m]`. Moves the selection before matmuls and elementwise operators, so that they compute
+/// Returns row `at` of `x [1, n, m]`. Selects the row before matmuls and elementwise operators, so that they compute
 /// only that row.
 fn select_row(g: &mut Builder<'_>, x: NodeId, at: &Dim) -> Result<NodeId> {
     let node = g.graph.node(x);

@@ -6,8 +6,9 @@
 //!
 //! Input `settings [4]` holds temperature, top_k (0: all), top_p and a random number in `[0, 1)`. Logits are sorted in
 //! descending order, equal ones by id. The token is the first one whose cumulative probability exceeds the random
-//! number times the probability that top_k and top_p leave. If the 64 largest logits do not decide that, or a logit is
-//! NaN, output `next` is -1 and the host draws. Otherwise `next` is the token, and `decode` finds it in its state.
+//! number times the probability that top_k and top_p leave. If the 64 largest logits do not decide the token, or a
+//! logit is NaN, output `next` is -1 and the host draws the token. Otherwise `next` is the token, and `decode` finds it
+//! in its state.
 
 use super::{DECODE, TOKEN};
 use crate::entry_points::EntryPoint;
@@ -21,11 +22,11 @@ use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::DType;
 use crate::pass::Precision;
 
-/// Name of the entry point.
+/// Name of the entry point that draws a token from logits.
 pub const SAMPLE: &str = "sample";
 /// Maximum number of tokens to draw from; the runtime requests no larger top_k.
 const MAX_CANDIDATES: i64 = 64;
-/// Maximum elements of a row that is sorted at once.
+/// Maximum number of logits in a row that is sorted at once.
 const MAX_ROW: i64 = 2048;
 
 /// Returns the entry point that draws from the logits of `decode`. Returns `None` if `decode` has no logits of known
@@ -44,7 +45,7 @@ pub fn sample_entry_point(entry_points: &[EntryPoint]) -> Result<Option<EntryPoi
     Ok(Some(EntryPoint { precision, fixed_size, ..EntryPoint::new(SAMPLE, sampling_graph(vocabulary)?) }))
 }
 
-/// Returns the graph for a vocabulary size.
+/// Returns the graph of the entry point `sample` for a vocabulary size.
 ///
 /// # Errors
 /// If the graph cannot be built.
@@ -120,16 +121,16 @@ pub fn sampling_graph(vocabulary: i64) -> Result<Graph> {
     Ok(graph)
 }
 
-/// Number of rows of equal length that logits are split into: as few as the maximum row length allows, or one if no
-/// length divides the vocabulary.
+/// Returns the smallest number of rows of equal length into which the logits can be split, with at most `MAX_ROW`
+/// logits per row. Returns 1 if no such length divides the vocabulary.
 fn row_count(vocabulary: i64) -> i64 {
     let lengths = (2 * MAX_CANDIDATES..=MAX_ROW.min(vocabulary)).rev();
     let length = lengths.into_iter().find(|length| vocabulary % length == 0);
     vocabulary / length.unwrap_or(vocabulary)
 }
 
-/// Returns the `count` largest logits, sorted, and their ids: selects the largest of each row, then the largest of
-/// those.
+/// Returns the `count` largest logits, sorted, and their ids. Selects the largest logits of each row first, then the
+/// largest ones of this selection.
 fn top_logits(
     g: &mut Builder<'_>,
     logits: NodeId,
@@ -163,7 +164,7 @@ mod tests {
     use crate::ir::eval::eval;
     use std::collections::BTreeMap;
 
-    /// Token that is drawn from logits.
+    /// Returns the token that the graph draws from logits.
     fn drawn(logits: &[f32], settings: [f32; 4]) -> i64 {
         let graph = sampling_graph(i64::try_from(logits.len()).unwrap()).unwrap();
         let inputs = BTreeMap::from([

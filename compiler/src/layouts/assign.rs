@@ -10,8 +10,8 @@
 //! operators on `[N, C, spatial..]`: convolutions, pools, resizes, group norms, elementwise operators and others. If
 //! the target prefers C4, image operators that are connected to a convolution exchange slices of four channels. Inputs,
 //! outputs and constants of the graph stay row-major. Views and their operands stay row-major too, because a row-major
-//! reshape costs nothing. A value with users of both kinds is written in C4 and copied once by a `relayout`. A value
-//! with only row-major users is written row-major by its producer, without a copy.
+//! reshape costs nothing. A value with users of both kinds (image operators and others) is written in C4 and copied
+//! once by a `relayout`. A value with only row-major users is written row-major by its producer, without a copy.
 //!
 //! C4 values are stored in the kind of memory object that the target prefers. If a value exceeds the limits of that
 //! kind, the next kind that can hold it is used. Kernels read each operand by its own kind, so each value is decided
@@ -28,10 +28,10 @@ use crate::ir::tensor::{Layout, TensorDesc};
 use crate::pass::{Changes, Context, Note};
 use crate::target::{LayoutKind, TargetProfile};
 
-/// Name of this pass.
+/// Name of the pass that assigns the C4 layout.
 pub const STAGE: &str = "choose-layouts";
 
-/// Minimum number of channels for C4. With fewer, padding to four outweighs the gain.
+/// Minimum number of channels for the C4 layout. With fewer channels, padding to four outweighs the gain.
 const MIN_CHANNELS: i64 = 3;
 
 /// Assigns layouts.
@@ -71,7 +71,7 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
 enum Decision {
     RowMajor(&'static str),
     Sliced,
-    /// C4, with a row-major copy.
+    /// C4, with a row-major copy for users that do not read C4.
     Both,
 }
 
@@ -92,7 +92,8 @@ fn decide(graph: &Graph, id: NodeId, sliced: &BTreeSet<NodeId>) -> Decision {
     }
 }
 
-/// Returns the kind of memory object for a C4 value, and the reason if it is not a buffer or not the preferred kind.
+/// Returns the kind of memory object for a C4 value, and the reason if the kind is not a buffer or not the one that the
+/// target prefers.
 fn storage(graph: &Graph, id: NodeId, target: &TargetProfile) -> (Storage, String) {
     let wanted = target.prefer.storage.activations;
     let tensor = graph.tensor(id);
@@ -115,10 +116,10 @@ fn storage(graph: &Graph, id: NodeId, target: &TargetProfile) -> (Storage, Strin
     let selected = ladder.iter().copied().find(|s| holds(*s)).unwrap_or(Storage::Buffer);
     let why = match (selected == wanted, wanted) {
         (true, Storage::Buffer) => String::new(),
-        (true, _) => format!("; in a {}, which the target prefers", selected.name()),
+        (true, _) => format!("; stored in a {}, which the target prefers", selected.name()),
         (false, _) => {
             let (selected, wanted) = (selected.name(), wanted.name());
-            format!("; in a {selected}, because it exceeds the target's limits of a {wanted}")
+            format!("; stored in a {selected}, because the value exceeds the target's limits of a {wanted}")
         }
     };
     (selected, why)
@@ -146,7 +147,7 @@ fn copy_row_major(graph: &mut Graph, id: NodeId, sliced: &BTreeSet<NodeId>) -> R
     Ok(copy)
 }
 
-/// True if a node reads C4 as fast as row-major.
+/// True if a node reads a C4 operand as fast as a row-major one.
 fn reads_slices(graph: &Graph, user: NodeId, sliced: &BTreeSet<NodeId>) -> bool {
     sliced.contains(&user) || is_convolution(graph, user)
 }
@@ -155,7 +156,7 @@ fn is_convolution(graph: &Graph, id: NodeId) -> bool {
     graph.facts(id).layout == LayoutClass::Convolution
 }
 
-/// Image operators that are connected to a convolution through image operators only.
+/// Returns the image operators that are connected to a convolution through image operators only.
 fn near_convolutions(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
     let mut groups = Groups::default();
     let mut convolutions: Vec<NodeId> = Vec::new();
@@ -191,7 +192,7 @@ fn is_image_operator(graph: &Graph, id: NodeId) -> bool {
     }
 }
 
-/// Disjoint sets of nodes.
+/// Disjoint sets of nodes (union-find).
 #[derive(Default)]
 struct Groups {
     parent: BTreeMap<NodeId, NodeId>,

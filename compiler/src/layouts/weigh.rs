@@ -10,9 +10,9 @@
 //! layout depends on kernels, which passes do not know: a convolution may write row-major at the same speed and save
 //! the copy for a row-major reader, or it may read row-major more slowly than the copy takes. This step minimizes the
 //! sum of the costs of all nodes, including copies, over the layouts of these values. It is a local search: each value
-//! moves to the layout with the lower sum, given all others, until none moves. It runs once from the layouts of the
-//! pass and once from row-major layouts, because a value may be worth moving only together with its neighbors. The
-//! lower sum wins; the first one wins a tie.
+//! moves to the layout with the lower sum, given all others, until none moves. The search runs once from the layouts of
+//! the pass and once from row-major layouts, because a value may be worth moving only together with its neighbors. The
+//! second result is kept only if its sum is clearly lower.
 
 use std::collections::BTreeSet;
 
@@ -26,16 +26,16 @@ use crate::plan::Options;
 use crate::plan::estimate::Costs;
 use crate::plan::params::Params;
 
-/// Name of this step in reports.
+/// Name in reports of the step that moves C4 values back to row-major.
 pub const STAGE: &str = "weigh-layouts";
 
-/// Maximum number of rounds over all values. Searches converge in two or three.
+/// Maximum number of rounds over all values in the search for layouts. Searches converge in two or three rounds.
 const MAX_ROUNDS: usize = 8;
 
 /// Changes the layout of values between channel slices (C4) and row-major where that lowers the estimated time of the graph.
 ///
 /// # Errors
-/// An internal error that names this step, if it makes the graph invalid.
+/// An internal error that names this step, if the step makes the graph invalid.
 pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Result<PassReport> {
     let mut changes = Changes::default();
     let values: Vec<BlockedValue> =
@@ -64,15 +64,15 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
 /// A value that may have the C4 layout.
 struct BlockedValue {
     id: NodeId,
-    /// C4, with the kind of storage that the pass selected.
+    /// C4 layout with the kind of memory object that the pass `choose-layouts` selected.
     slices: Layout,
-    /// Row-major copy for users that read row-major.
+    /// Node that copies the value to row-major for users that read row-major.
     copy: Option<NodeId>,
-    /// The value's node and its users, whose costs depend on its layout.
+    /// The value's node and its users. Their costs depend on the value's layout.
     adjacent: Vec<NodeId>,
 }
 
-/// Returns the C4 value of a node. Returns `None` for copies and row-major values.
+/// Returns the C4 value that a node computes. Returns `None` for copies and row-major values.
 fn blocked_value(graph: &Graph, id: NodeId) -> Option<BlockedValue> {
     let node = graph.node(id);
     let slices = node.tensor.layout;
@@ -91,12 +91,13 @@ fn is_row_copy(graph: &Graph, id: NodeId) -> bool {
     matches!(node.op, Op::Relayout(_)) && node.epilogue.is_empty() && node.tensor.layout == Layout::RowMajor
 }
 
-/// State of the local search.
+/// State of the local search for layouts.
 struct Search<'a, 'c> {
     graph: &'a mut Graph,
     costs: &'a mut Costs<'c>,
     values: Vec<BlockedValue>,
-    /// Minimum saving for a move, as a fraction of the cost of the adjacent nodes, because estimates are not exact.
+    /// Minimum saving for which a value changes its layout, as a fraction of the cost of the adjacent nodes, because
+    /// estimates are not exact.
     min_saving: f64,
 }
 
@@ -106,14 +107,14 @@ impl Search<'_, '_> {
         self.values.iter().map(|v| self.graph.tensor(v.id).layout == v.slices).collect()
     }
 
-    /// Sets the layout of a value.
+    /// Sets the layout of the value with index `value`: C4 if `sliced` is true, else row-major.
     fn set_layout(&mut self, value: usize, sliced: bool) {
         if let Some(value) = self.values.get(value) {
             self.graph.set_layout(value.id, if sliced { value.slices } else { Layout::RowMajor });
         }
     }
 
-    /// Moves single values while that lowers the sum of costs. Returns the sum.
+    /// Changes the layouts of single values while that lowers the sum of costs. Returns the sum in nanoseconds.
     fn descend(&mut self) -> f64 {
         for _ in 0..MAX_ROUNDS {
             let mut moved = false;
@@ -136,7 +137,7 @@ impl Search<'_, '_> {
         self.total()
     }
 
-    /// Sum of the costs of all values' nodes and users.
+    /// Sum of the estimated costs of all values' nodes and users, in nanoseconds.
     fn total(&mut self) -> f64 {
         let all: BTreeSet<NodeId> = self.values.iter().flat_map(|v| v.adjacent.iter().copied()).collect();
         self.sum(&all.into_iter().collect::<Vec<_>>())
@@ -146,7 +147,7 @@ impl Search<'_, '_> {
         nodes.iter().map(|id| self.cost(*id)).sum()
     }
 
-    /// Cost of a node; infinite if no kernel computes it.
+    /// Estimated cost of a node in nanoseconds; infinite if no kernel computes it.
     fn cost(&mut self, id: NodeId) -> f64 {
         let graph = &*self.graph;
         let operand = graph.operands(id).first().map(|o| graph.tensor(*o).layout);
@@ -157,13 +158,14 @@ impl Search<'_, '_> {
         self.costs.node(graph, id).best_known()
     }
 
-    /// Removes copies of row-major values and reports the moved values with the time that all moves together save.
+    /// Removes copies of row-major values. Reports the values whose layout changed, with the time that all changes
+    /// together save.
     fn finish(mut self, before: f64, changes: &mut Changes) {
         let after = self.total();
         let moved: Vec<usize> =
             (0..self.values.len()).filter(|i| self.sliced().get(*i) == Some(&false)).collect();
         let what = format!(
-            "row-major: this and {} other values together save {:.1} of {:.1} µs of the adjacent nodes",
+            "row-major: this and {} other values together save {:.1} of {:.1} µs of the nodes that compute or read the values",
             moved.len().saturating_sub(1),
             (before - after) / 1e3,
             before / 1e3

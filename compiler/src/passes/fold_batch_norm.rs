@@ -6,10 +6,10 @@
 //! %3 = binary add %2 %b   (b: [64, 1, 1])  ->
 //! ```
 //!
-//! A batch normalization becomes such a scale and shift. So does any other scale per channel or per tensor.
-//! After a convolution or transposed convolution, scale and shift fold. Before one with padding only the scale
-//! folds, because padded zeros are not shifted. A matmul has no bias: its shifts stay an epilogue.
-//! Weights with another user are not folded, because they would be stored twice.
+//! A batch normalization becomes such a scale and shift. So does any other scale per channel or per tensor. After a
+//! convolution or transposed convolution, scale and shift are folded. Before a convolution with padding, only the scale
+//! is folded, because padded zeros are not shifted. A matmul has no bias: its shifts stay an epilogue. Weights with
+//! another user are not folded, because they would be stored twice.
 
 use super::matching::{
     add_floats, affine, binary, floats, name, plain, rewrite, same_type_and_shape, single_use, splat,
@@ -20,25 +20,25 @@ use crate::ir::array::count;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{BinaryFn, Op};
 
-/// Folds scales and shifts.
+/// Folds constant scales and shifts into the weights and bias of convolutions and matmuls.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
     rewrite(
         graph,
         &[
-            ("folded into the weights of its operand", fold_after),
-            ("scale of the input folded into its weights", fold_before),
+            ("scale or shift folded into the convolution or matmul that computes its operand", fold_after),
+            ("scale or shift of the input folded into the weights or bias", fold_before),
         ],
     )
 }
 
-/// A function of each channel: `x * scale + shift`, with vectors over one axis.
+/// A function `x * scale + shift` whose scale and shift are vectors along one axis, with one element per channel.
 pub(super) struct ChannelMap {
     pub(super) x: NodeId,
     pub(super) scale: Option<Vec<f32>>,
     pub(super) shift: Option<Vec<f32>>,
 }
 
-/// Returns the function that a node applies along an axis if its constants vary along this axis only.
+/// Returns the scale and shift that a node applies along an axis, if the node's constants vary along this axis only.
 pub(super) fn channel_map(graph: &Graph, id: NodeId, axis_from_end: usize) -> Option<ChannelMap> {
     let shape = &graph.tensor(id).shape;
     let channels = usize::try_from(shape.get(shape.len().checked_sub(axis_from_end)?)?.as_known()?).ok()?;
@@ -116,7 +116,7 @@ fn fold_after(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     Ok(None)
 }
 
-/// Adds the bias of a convolution whose result is scaled and shifted.
+/// Adds the new bias constant of a convolution whose result is scaled and shifted.
 fn bias(graph: &mut Graph, old: Option<NodeId>, map: &ChannelMap, like: NodeId) -> Result<Option<NodeId>> {
     let length = map.scale.as_ref().or(map.shift.as_ref()).map_or(0, Vec::len);
     let mut values = match old {
@@ -166,7 +166,7 @@ fn fold_before(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(op, &folded, &name(graph, id)).map(Some)
 }
 
-/// Adds the bias of a convolution without padding whose input channels are shifted.
+/// Adds the new bias constant of a convolution without padding whose input channels are shifted.
 fn bias_of_shift(graph: &mut Graph, op: &Op, operands: &[NodeId], shift: &[f32]) -> Result<Option<NodeId>> {
     let Op::Conv(conv) = op else { return Ok(None) };
     if conv.pads_begin.iter().chain(&conv.pads_end).any(|p| *p > 0) {
@@ -201,17 +201,17 @@ fn bias_of_shift(graph: &mut Graph, op: &Op, operands: &[NodeId], shift: &[f32])
     add_floats(graph, dtype, &[outputs], values, &name).map(Some)
 }
 
-/// Scales the weights of every output channel.
+/// Multiplies the weights of each output channel by the channel's element of `scale`.
 fn scale_results(graph: &mut Graph, op: &Op, weights: NodeId, scale: &[f32]) -> Result<Option<NodeId>> {
     scale_weights(graph, op, weights, scale, Side::Result)
 }
 
-/// Scales the weights of every input channel.
+/// Multiplies the weights of each input channel by the channel's element of `scale`.
 fn scale_inputs(graph: &mut Graph, op: &Op, weights: NodeId, scale: &[f32]) -> Result<Option<NodeId>> {
     scale_weights(graph, op, weights, scale, Side::Input)
 }
 
-/// Side of an operator whose channels are scaled.
+/// Side of an operator (input or result) to which the scaled channels belong.
 #[derive(Clone, Copy, PartialEq)]
 enum Side {
     Result,
@@ -238,7 +238,8 @@ fn scale_weights(
     add_floats(graph, dtype, &shape, values, &name).map(Some)
 }
 
-/// Map from the flat index of a weight to its channel: one axis, plus an offset per group of the first axis.
+/// Map from the flat index of a weight to its channel: the index along one axis, plus an offset for the group to which
+/// the index along the first axis belongs.
 struct Channels {
     inner: usize,
     length: usize,

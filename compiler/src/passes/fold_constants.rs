@@ -4,9 +4,9 @@
 //! %1 = transpose {"perm": [1, 0]} %0         ->      %1 = constant f32[32, 64]
 //! ```
 //!
-//! A result that is much larger than its operands is not folded (an expanded scalar, a mask made of two ranges):
-//! bytes in the bundle cost more than a small kernel. Sizes that depend on symbols are not folded either.
-//! A transposed or reshaped constant, or one cast between float types, keeps its bytes.
+//! A result that is much larger than its operands is not folded (an expanded scalar, a mask made of two ranges): bytes
+//! in the bundle cost more than a small kernel. Sizes that depend on symbols are not folded either. A constant that is
+//! transposed, reshaped or cast between float types keeps its stored bytes; only their description changes.
 
 use super::{Changes, Context};
 use crate::error::Result;
@@ -15,11 +15,13 @@ use crate::ir::dim::Bindings;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Element, Elementwise, Op};
 
-/// Results of at most this many bytes are always folded (1 MiB).
+/// Maximum bytes of a result that is folded to a constant whatever the size of its operands (1 MiB).
 const SMALL: usize = 1 << 20;
-/// Maximum bytes of a folded expand; operators broadcast without it.
+/// Maximum bytes of an `expand` that is folded to a constant. Larger ones stay, because operators broadcast their
+/// operands anyway.
 const SMALL_EXPANDED: usize = 1 << 12;
-/// A larger result is folded if its size is at most this many times the bytes of its operands (i8 to f32).
+/// Maximum bytes of a folded result of more than `SMALL` bytes, as a multiple of the bytes of its operands; 4 allows a
+/// conversion of i8 to f32.
 const GROWTH: usize = 4;
 
 /// Folds constants.

@@ -9,7 +9,8 @@
 //!
 //! Kernels read channels as vec4, so a single channel wastes three of four lanes. Audio transforms and speech encoders
 //! cut a signal into frames with such convolutions. Filters are padded with zeros to a multiple of the stride, and the
-//! end of the input is padded by as much. Filters must be constant, because their elements are rearranged.
+//! end of the input is padded by the number of added taps. Filters must be constant, because their elements are
+//! rearranged.
 
 use super::matching::{name, plain, rewrite};
 use super::{Changes, Context};
@@ -19,7 +20,7 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Op, Pad, Reshape, Slice, Transpose};
 use crate::ir::ops::pad::PadMode;
 
-/// Folds strides into channels.
+/// Rewrites strided 1-D convolutions of one channel as convolutions of stride 1 with more channels.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
     rewrite(graph, &[("stride folded into channels", fold)])
 }
@@ -77,14 +78,14 @@ fn fold(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(conv, &operands, &label).map(Some)
 }
 
-/// Pads the last of three axes with zeros.
+/// Adds a node that pads the last of three axes with zeros.
 fn padded(graph: &mut Graph, x: NodeId, before: Dim, after: Dim, label: &str) -> Result<NodeId> {
     let around = |n: Dim| vec![Dim::known(0), Dim::known(0), n];
     let pad = Pad { mode: PadMode::Constant, before: around(before), after: around(after), value: 0.0 };
     graph.add(pad, &[x], label)
 }
 
-/// Reshapes to `shape`, then swaps the last two of three axes.
+/// Adds a reshape to `shape`, and a transpose of the last two of three axes.
 fn swapped(graph: &mut Graph, x: NodeId, shape: &[Dim; 3], label: &str) -> Result<NodeId> {
     let x = graph.add(Reshape { shape: shape.to_vec() }, &[x], label)?;
     graph.add(Transpose { perm: vec![0, 2, 1] }, &[x], label)

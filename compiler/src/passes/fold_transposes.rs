@@ -32,9 +32,9 @@ pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
         graph,
         &[
             ("removed: has no effect", views::identity),
-            ("merged with the transpose of its operand", views::transpose_of_transpose),
+            ("merged with the transpose that computes its operand", views::transpose_of_transpose),
             ("matmul reads its operand transposed", into_matmul),
-            ("transpose moved from its operands to its result", sink),
+            ("transpose of the operands moved to the result", sink),
         ],
     )
 }
@@ -85,7 +85,8 @@ fn sink(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(Transpose { perm }, &[result], &name).map(Some)
 }
 
-/// Returns the permutation of all non-constant operands, if they share one and moving it adds no transpose.
+/// Returns the permutation by which all non-constant operands are transposed. Returns `None` if the permutations
+/// differ, or if moving the transposes to the result would add one.
 fn common_permutation(graph: &Graph, id: NodeId, operands: &[NodeId]) -> Option<Vec<usize>> {
     let mut common: Option<Vec<usize>> = None;
     let mut all_single = true;
@@ -114,7 +115,8 @@ fn common_permutation(graph: &Graph, id: NodeId, operands: &[NodeId]) -> Option<
     (all_single || cancels()).then_some(perm)
 }
 
-/// Returns the operator with its axes renumbered to those before the permutation; `None` if it cannot be renumbered.
+/// Returns the operator with its axes renumbered for operands that are not transposed; `None` if the operator's axes
+/// cannot be renumbered.
 fn permuted(op: &Op, perm: &[usize]) -> Option<Op> {
     let at = |axis: usize| perm.get(axis).copied();
     let inverse = invert(perm);
@@ -144,7 +146,8 @@ fn permuted(op: &Op, perm: &[usize]) -> Option<Op> {
     })
 }
 
-/// Reorders per-axis values of the result to the axes of the operand.
+/// Returns a list with one value per axis in another order: element `i` of the result is `values[order[i]]`. Returns
+/// `None` if an index is out of range.
 fn reorder<T: Clone>(values: &[T], order: &[usize]) -> Option<Vec<T>> {
     order.iter().map(|i| values.get(*i).cloned()).collect()
 }

@@ -23,25 +23,26 @@ use crate::error::{Error, Result};
 use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Arg, EpilogueStep, Fusion, Op};
 
-/// Maximum steps of one epilogue.
+/// Maximum number of steps (elementwise functions) of one epilogue.
 const MAX_STEPS: usize = 12;
-/// Storage buffers reserved for a kernel's operands and result.
+/// Number of storage buffers that are reserved for a kernel's own operands and result.
 const RESERVED_BUFFERS: usize = 4;
 
-/// State of the pass.
+/// State of the pass that fuses elementwise nodes into epilogues.
 struct Linking {
-    /// Position of each node in a topological order. It stays valid: a fused node takes the position of its exit.
+    /// Position of each node in a topological order. The order stays valid: a node with a fused cluster takes the
+    /// position of the cluster's last node, the exit.
     position: BTreeMap<NodeId, usize>,
-    /// Nodes absorbed so far. They keep their operands until the sweep.
+    /// Elementwise nodes fused so far. They keep their operands until dead nodes are swept.
     absorbed: BTreeSet<NodeId>,
-    /// Maximum storage buffers of one shader.
+    /// Maximum number of storage buffers of one shader on the target.
     buffers: usize,
 }
 
-/// The elementwise nodes that a producer can absorb, in topological order; the last is the exit.
+/// The elementwise nodes that a producer can absorb, in topological order; the last node is the exit.
 struct Cluster {
     members: Vec<NodeId>,
-    /// Operands from outside the cluster, in order of appearance.
+    /// Operands that the elementwise nodes read from outside the cluster, in order of appearance.
     extras: Vec<NodeId>,
 }
 
@@ -99,7 +100,7 @@ fn takes_epilogue(graph: &Graph, id: NodeId) -> bool {
 }
 
 impl Linking {
-    /// Returns the users of a value that are not absorbed, in topological order.
+    /// Returns the users of a value that are not fused yet, in topological order.
     fn users(&self, graph: &Graph, id: NodeId) -> Vec<NodeId> {
         let mut users: Vec<NodeId> =
             graph.users(id).into_iter().filter(|u| !self.absorbed.contains(u)).collect();
@@ -107,7 +108,7 @@ impl Linking {
         users
     }
 
-    /// Returns the smallest cluster that the producer can absorb.
+    /// Returns the smallest cluster of elementwise nodes that the producer can absorb as its epilogue.
     fn cluster(&self, graph: &Graph, producer: NodeId) -> Option<Cluster> {
         if !takes_epilogue(graph, producer) || graph.is_output(producer) {
             return None;
@@ -146,7 +147,7 @@ impl Linking {
         frontier.extend(users.iter().filter_map(|u| Some((*self.position.get(u)?, *u))));
     }
 
-    /// Returns the cluster with its outside operands, if the shader has enough buffers for them.
+    /// Returns the cluster with its operands from outside, if the shader has enough storage buffers for them.
     fn with_extras(&self, graph: &Graph, producer: NodeId, members: Vec<NodeId>) -> Option<Cluster> {
         let mut extras: Vec<NodeId> = Vec::new();
         for operand in members.iter().flat_map(|m| graph.operands(*m)) {
@@ -163,7 +164,8 @@ impl Linking {
         enough.then_some(Cluster { members, extras })
     }
 
-    /// Returns true if an outside operand is a later producer that can absorb the exit.
+    /// Returns true if the cluster reads a value whose node comes later than the producer and can itself absorb the
+    /// exit (last node) of the cluster.
     fn later_producer(&self, graph: &Graph, producer: NodeId, cluster: &Cluster) -> bool {
         let exit = cluster.members.last();
         let place = |id: &NodeId| self.position.get(id).copied().unwrap_or(0);
@@ -176,14 +178,15 @@ impl Linking {
     }
 }
 
-/// Returns the index of the operand from which an epilogue can read a value that the producer already has.
+/// Returns the index of the producer's operand that is `value`, if there is one. The epilogue then reads this operand
+/// instead of a further one.
 fn reused(graph: &Graph, producer: NodeId, value: NodeId) -> Option<usize> {
     let node = graph.node(producer);
     let first = if matches!(node.op, Op::Elementwise(_)) { 0 } else { node.arity };
     graph.operands(producer).iter().enumerate().skip(first).find(|(_, o)| **o == value).map(|(i, _)| i)
 }
 
-/// Replaces the exit of a cluster by the producer with the cluster as its epilogue.
+/// Replaces the exit (last node) of a cluster of elementwise nodes by the producer with the cluster as its epilogue.
 fn link(graph: &mut Graph, producer: NodeId, cluster: &Cluster) -> Result<()> {
     let node = graph.node(producer);
     let name = node.name.clone();

@@ -48,12 +48,12 @@ use crate::ir::tensor::DType;
 const SMALL_CONSTANT: usize = 16;
 /// Largest finite f16.
 const F16_MAX: f32 = 65504.0;
-/// Replacement for a finite number that exceeds f16.
+/// Magnitude that replaces a finite number beyond the range of f16.
 const CLAMPED: f32 = 32752.0;
-/// Numbers of at least this size stand for infinity.
+/// Numbers of at least this magnitude stand for infinity, as in attention masks.
 const HUGE: f32 = 1e9;
 
-/// Sets storage types.
+/// Sets the storage type of each value.
 pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
     if !context.target.features.stores_f16() {
         return widen(graph);
@@ -90,7 +90,7 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
     Ok(changes)
 }
 
-/// Stores f16 values in f32.
+/// Stores f16 values in f32, for targets that do not store f16.
 fn widen(graph: &mut Graph) -> Result<Changes> {
     let mut changes = Changes::default();
     for id in graph.topological() {
@@ -108,7 +108,7 @@ fn widen(graph: &mut Graph) -> Result<Changes> {
     Ok(changes)
 }
 
-/// Returns true if a value is stored in f16. Operands are decided first.
+/// Returns true if a value is stored in f16. The types of its operands must be decided first.
 fn lowers(
     graph: &Graph,
     id: NodeId,
@@ -165,7 +165,8 @@ fn lowers(
     }
 }
 
-/// Returns true if a state or one of its updates is an output of the graph, which keeps its type.
+/// Returns true if a state or one of its updates is an output of the graph. Outputs keep their type, so the state must
+/// keep it too.
 fn is_returned(graph: &Graph, id: NodeId) -> bool {
     let updated = |user: &NodeId| is_update(graph, *user) && graph.operands(*user).first() == Some(&id);
     graph.outputs().iter().any(|output| output.node == id)
@@ -177,7 +178,7 @@ fn is_update(graph: &Graph, id: NodeId) -> bool {
 }
 
 /// Returns true if a node multiplies integers that are stored as floats: its result is cast to an integer. f16
-/// represents integers exactly only up to 2048, constant or computed.
+/// represents integers exactly only up to 2048, so neither its constants nor its computed operands may be f16.
 fn multiplies_integers(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     let integer = |step: &EpilogueStep| matches!(step.element, Element::Cast(to) if !to.is_float());
@@ -190,7 +191,8 @@ fn positions(graph: &Graph, id: NodeId) -> Option<NodeId> {
     samples.then(|| graph.operands(id).get(1).copied()).flatten()
 }
 
-/// Returns the float values that f16 cannot hold; see the module documentation.
+/// Returns the float values that must stay f32, because they lose their meaning in f16: integers, arguments of
+/// sensitive functions, and sums of squares.
 fn exact_values(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
     let mut exact: BTreeSet<NodeId> = BTreeSet::new();
     for id in order {
@@ -227,7 +229,7 @@ fn exact_values(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
     exact
 }
 
-/// Returns the element functions of a node and of its epilogue.
+/// Returns the elementwise functions of a node and of its epilogue.
 fn elements(graph: &Graph, id: NodeId) -> impl Iterator<Item = Element> {
     let node = graph.node(id);
     let first = match &node.op {
@@ -237,7 +239,7 @@ fn elements(graph: &Graph, id: NodeId) -> impl Iterator<Item = Element> {
     first.into_iter().chain(node.epilogue.iter().map(|s| s.element))
 }
 
-/// Returns true if the last element function of a node may turn moderate numbers into large ones.
+/// Returns true if the last elementwise function of a node may turn moderate numbers into large ones.
 fn grows(graph: &Graph, id: NodeId) -> bool {
     let last = elements(graph, id).last();
     let float = graph.tensor(id).dtype.is_float();
@@ -293,7 +295,7 @@ fn elements_of(constant: &Constant) -> Result<Array> {
     constant.to_array().map_err(|e| crate::error::Error::internal("lower-precision", e.0))
 }
 
-/// Casts a constant. Its bytes are kept if the encoding supports it.
+/// Casts a constant to another type. Its bytes do not change if the encoding supports the cast.
 fn stored_as(constant: &Constant, dtype: DType) -> Result<Constant> {
     match constant.cast(dtype) {
         Some(cast) => Ok(cast),
@@ -317,7 +319,7 @@ fn to_f16(constant: &Constant) -> Result<Constant> {
     Ok(Constant::from_array(&array.cast(DType::F16)))
 }
 
-/// Clamps numbers that stand for infinity to the range of f16. Returns true if the node had any.
+/// Clamps numbers that stand for infinity to the range of f16. Returns true if the node had such numbers.
 fn shrink_huge_numbers(graph: &mut Graph, id: NodeId) -> Result<bool> {
     let node = graph.node(id);
     let mut replacement = Replacement {

@@ -41,7 +41,7 @@ pub(super) fn rewrite(graph: &mut Graph, rules: &[(&str, Rule)]) -> Result<Chang
     Ok(changes)
 }
 
-/// Replaces all uses of `old` by `new` if both have the same type and shape. Returns true if it did.
+/// Replaces all uses of `old` by `new` if both have the same type and shape. Returns true if the uses were replaced.
 pub(super) fn substitute(graph: &mut Graph, old: NodeId, new: NodeId) -> bool {
     if old == new || !same_type_and_shape(graph, old, new) {
         return false;
@@ -76,7 +76,7 @@ pub(super) fn only_operand(graph: &Graph, id: NodeId) -> Option<NodeId> {
     }
 }
 
-/// Returns the element function and operands of an elementwise node without an epilogue.
+/// Returns the function and operands of an elementwise node without an epilogue.
 pub(super) fn elementwise(graph: &Graph, id: NodeId) -> Option<(Element, Vec<NodeId>)> {
     match plain(graph, id)? {
         (Op::Elementwise(e), operands) => Some((e.element, operands)),
@@ -84,7 +84,7 @@ pub(super) fn elementwise(graph: &Graph, id: NodeId) -> Option<(Element, Vec<Nod
     }
 }
 
-/// Returns the function and operand of a unary node.
+/// Returns the function and operand of a unary elementwise node without an epilogue.
 pub(super) fn unary(graph: &Graph, id: NodeId) -> Option<(UnaryFn, NodeId)> {
     match elementwise(graph, id)? {
         (Element::Unary(f), operands) => Some((f, *operands.first()?)),
@@ -92,12 +92,12 @@ pub(super) fn unary(graph: &Graph, id: NodeId) -> Option<(UnaryFn, NodeId)> {
     }
 }
 
-/// Returns the operand of a unary node with the given function.
+/// Returns the operand of a unary elementwise node with the given function and without an epilogue.
 pub(super) fn unary_of(graph: &Graph, id: NodeId, f: UnaryFn) -> Option<NodeId> {
     unary(graph, id).filter(|(g, _)| *g == f).map(|(_, x)| x)
 }
 
-/// Returns the function and operands of a binary node.
+/// Returns the function and operands of a binary elementwise node without an epilogue.
 pub(super) fn binary(graph: &Graph, id: NodeId) -> Option<(BinaryFn, NodeId, NodeId)> {
     match elementwise(graph, id)? {
         (Element::Binary(f), operands) => match operands.as_slice() {
@@ -108,17 +108,17 @@ pub(super) fn binary(graph: &Graph, id: NodeId) -> Option<(BinaryFn, NodeId, Nod
     }
 }
 
-/// Returns the operands of a binary node with the given function.
+/// Returns the operands of a binary elementwise node with the given function and without an epilogue.
 pub(super) fn binary_of(graph: &Graph, id: NodeId, f: BinaryFn) -> Option<(NodeId, NodeId)> {
     binary(graph, id).filter(|(g, ..)| *g == f).map(|(_, a, b)| (a, b))
 }
 
-/// Returns the operands of a commutative binary node in both orders.
+/// Returns the operands of a commutative binary elementwise node in both orders.
 pub(super) fn both_orders(graph: &Graph, id: NodeId, f: BinaryFn) -> Vec<(NodeId, NodeId)> {
     binary_of(graph, id, f).map_or_else(Vec::new, |(a, b)| vec![(a, b), (b, a)])
 }
 
-/// Returns `(scale, shift, x)` of a node `x * scale + shift`.
+/// Returns `(scale, shift, x)` of a node that computes `x * scale + shift`; `None` for other nodes.
 pub(super) fn affine(graph: &Graph, id: NodeId) -> Option<(f32, f32, NodeId)> {
     match unary(graph, id)? {
         (UnaryFn::Affine { scale, shift }, x) => Some((scale, shift, x)),
@@ -150,7 +150,7 @@ pub(super) fn floats(graph: &Graph, id: NodeId) -> Option<(Vec<usize>, Vec<f32>)
     Some((array.shape.clone(), array.to_floats()))
 }
 
-/// Adds a float constant.
+/// Adds a float constant to the graph.
 pub(super) fn add_floats(
     graph: &mut Graph,
     dtype: DType,
@@ -161,12 +161,12 @@ pub(super) fn add_floats(
     graph.add_constant(Constant::from_array(&Array::float(dtype, shape, values)), name)
 }
 
-/// Adds a unary node.
+/// Adds a unary elementwise node to the graph.
 pub(super) fn add_unary(graph: &mut Graph, f: UnaryFn, x: NodeId, name: &str) -> Result<NodeId> {
     graph.add(Elementwise { element: Element::Unary(f) }, &[x], name)
 }
 
-/// Adds `x * scale + shift`. Returns `x` for the identity.
+/// Adds a node that computes `x * scale + shift`. Returns `x` itself if scale and shift change nothing.
 pub(super) fn add_affine(graph: &mut Graph, scale: f32, shift: f32, x: NodeId, name: &str) -> Result<NodeId> {
     if scale == 1.0 && shift == 0.0 {
         return Ok(x);
@@ -174,7 +174,7 @@ pub(super) fn add_affine(graph: &mut Graph, scale: f32, shift: f32, x: NodeId, n
     add_unary(graph, UnaryFn::Affine { scale, shift }, x, name)
 }
 
-/// Adds a binary node.
+/// Adds a binary elementwise node to the graph.
 pub(super) fn add_binary(graph: &mut Graph, f: BinaryFn, a: NodeId, b: NodeId, name: &str) -> Result<NodeId> {
     graph.add(Elementwise { element: Element::Binary(f) }, &[a, b], name)
 }
@@ -184,7 +184,7 @@ pub(super) fn name(graph: &Graph, id: NodeId) -> String {
     graph.node(id).name.clone()
 }
 
-/// Splits a node into `coefficient * factors`. Nodes in `atomic` are not split.
+/// Splits the product that a node computes into `coefficient * factors`. Nodes in `atomic` are not split.
 pub(super) fn factors(graph: &Graph, id: NodeId, atomic: &[NodeId]) -> (f64, Vec<NodeId>) {
     let mut coefficient = 1.0;
     let mut found = Vec::new();

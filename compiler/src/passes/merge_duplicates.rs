@@ -14,7 +14,8 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Element, Op};
 use crate::ir::tensor::DType;
 
-/// Number of bytes of a constant that are hashed to find candidates. Equality compares all bytes.
+/// Number of bytes of a constant that are hashed to find candidates for merging. The comparison of candidates reads all
+/// bytes.
 const SAMPLE: usize = 4096;
 
 /// Hash key of a node. Only nodes with equal keys can be equal.
@@ -69,7 +70,7 @@ fn sample(constant: &Constant) -> &[u8] {
     constant.bytes.get(..SAMPLE).unwrap_or(&constant.bytes)
 }
 
-/// Returns true if two nodes with equal keys are equal.
+/// Returns true if two nodes with equal keys compute the same value.
 fn equal(graph: &Graph, a: NodeId, b: NodeId) -> bool {
     let (a, b) = (graph.node(a), graph.node(b));
     a.op == b.op && a.arity == b.arity && a.epilogue == b.epilogue && a.tensor == b.tensor

@@ -20,7 +20,7 @@ use crate::ir::ops::pool::PoolKind;
 
 /// Merges padding.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
-    rewrite(graph, &[("merged with the padding of its operand", merge)])
+    rewrite(graph, &[("merged with the pad operator that computes its operand", merge)])
 }
 
 fn merge(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {

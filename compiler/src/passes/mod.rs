@@ -58,7 +58,7 @@ pub const PIPELINE: &[Pass] = &[
 /// Options of [`run_pipeline`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options<'a> {
-    /// Name of the pass to stop after; its first occurrence counts.
+    /// Name of the pass to stop after. If the pass is listed twice, its first run counts.
     pub stop_after: Option<&'a str>,
     /// True if each pass is timed.
     pub timings: bool,

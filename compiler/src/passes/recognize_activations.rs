@@ -49,7 +49,7 @@ fn one_plus_exp_of_minus(graph: &Graph, id: NodeId) -> Option<(f32, f32, NodeId)
     }
 }
 
-/// `1 / (1 + exp(-x))`.
+/// Recognizes sigmoid: `1 / (1 + exp(-x))`.
 fn sigmoid(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let inner = unary_of(graph, id, UnaryFn::Reciprocal).and_then(|d| one_plus_exp_of_minus(graph, d));
     let Some((scale, shift, x)) = inner else { return Ok(None) };
@@ -58,7 +58,7 @@ fn sigmoid(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     add_unary(graph, UnaryFn::Sigmoid, x, &name).map(Some)
 }
 
-/// `x * sigmoid(a x)`, or `x / (1 + exp(-a x))`.
+/// Recognizes swish (SiLU): `x * sigmoid(a x)`, or `x / (1 + exp(-a x))`.
 fn swish(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let product = both_orders(graph, id, BinaryFn::Mul).into_iter().find_map(|(x, s)| {
         let arg = unary_of(graph, s, UnaryFn::Sigmoid)?;
@@ -90,7 +90,7 @@ fn ramp(graph: &Graph, id: NodeId) -> Option<(f64, f64, f64, NodeId)> {
     }
 }
 
-/// `x * clip(x + 3, 0, 6) / 6`, with the factors in any order.
+/// Recognizes hard swish: `x * clip(x + 3, 0, 6) / 6`, with the factors in any order.
 fn hard_swish(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let (_, all_factors) = factors(graph, id, &[]);
     for clipped in all_factors {
@@ -110,7 +110,7 @@ fn hard_swish(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     Ok(None)
 }
 
-/// `clip(a x + b, 0, 1)`, or a clip to another upper bound that is scaled to 1 afterwards.
+/// Recognizes hard sigmoid: `clip(a x + b, 0, 1)`, or a clip to another upper bound that is scaled to 1 afterwards.
 fn hard_sigmoid(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let found = match affine(graph, id) {
         Some((scale, 0.0, inner)) => {
@@ -126,7 +126,7 @@ fn hard_sigmoid(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     add_unary(graph, f, x, &name(graph, id)).map(Some)
 }
 
-/// `log(1 + exp(x))`.
+/// Recognizes softplus: `log(1 + exp(x))`.
 fn softplus(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let x = unary_of(graph, id, UnaryFn::Log).and_then(|sum| match affine(graph, sum) {
         Some((1.0, 1.0, exp)) => unary_of(graph, exp, UnaryFn::Exp),
@@ -136,7 +136,7 @@ fn softplus(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     add_unary(graph, UnaryFn::Softplus, x, &name(graph, id)).map(Some)
 }
 
-/// `x * tanh(softplus(x))`.
+/// Recognizes mish: `x * tanh(softplus(x))`.
 fn mish(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let x = both_orders(graph, id, BinaryFn::Mul).into_iter().find_map(|(x, t)| {
         let inner = unary_of(graph, unary_of(graph, t, UnaryFn::Tanh)?, UnaryFn::Softplus)?;
@@ -146,7 +146,7 @@ fn mish(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     add_unary(graph, UnaryFn::Mish, x, &name(graph, id)).map(Some)
 }
 
-/// `x / (1 + |x|)`.
+/// Recognizes softsign: `x / (1 + |x|)`.
 fn softsign(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let x = binary_of(graph, id, BinaryFn::Div).and_then(|(x, d)| match affine(graph, d) {
         Some((1.0, 1.0, abs)) => (unary_of(graph, abs, UnaryFn::Abs)? == x).then_some(x),
@@ -156,7 +156,7 @@ fn softsign(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     add_unary(graph, UnaryFn::Softsign, x, &name(graph, id)).map(Some)
 }
 
-/// `max(x, a x)` with `0 <= a <= 1`.
+/// Recognizes leaky ReLU: `max(x, a x)` with `0 <= a <= 1`.
 fn leaky_relu(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let found = both_orders(graph, id, BinaryFn::Max).into_iter().find_map(|(x, s)| match affine(graph, s) {
         Some((alpha, 0.0, inner)) if inner == x && (0.0..=1.0).contains(&alpha) => Some((x, alpha)),

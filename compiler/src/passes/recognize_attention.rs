@@ -11,8 +11,9 @@
 //!
 //! `affine(cap) . tanh . affine(1 / cap)` after the scale becomes `softcap`. The scale may be before or after the
 //! matmul: on the query, the key or both. Any transpose of the key is followed. An expand that repeats key heads for
-//! groups of query heads is removed (GQA). Masks are added or selected. A constant triangular mask becomes `causal`, a
-//! constant banded mask `causal` with `window`. The transposes that split and merge heads stay: they are views.
+//! groups of query heads is removed (GQA). A mask may be added to the scores, or a condition may select scores to
+//! replace. A constant triangular mask becomes `causal`, a constant banded mask `causal` with `window`. The transposes
+//! that split and merge heads stay: they are views.
 //!
 //! A guard `select(isnan(p), 0, p)` around the softmax zeroes rows whose keys are all masked. The attention operator
 //! does not zero them. So the guard is dropped only if no row can be masked entirely: without a mask, with a constant
@@ -39,11 +40,11 @@ pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
     rewrite(graph, RULES)
 }
 
-/// The scores before softmax: `scale * q k^T`, the soft cap and the masks.
+/// Attention scores before softmax: `scale * q k^T`, the soft cap and the masks.
 struct Scores {
     q: NodeId,
     k: NodeId,
-    /// True if the last two axes of the key are already swapped.
+    /// True if the last two axes of the attention key are already swapped.
     k_transposed: bool,
     scale: f32,
     softcap: Option<f32>,
@@ -104,7 +105,8 @@ fn attention(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     Ok(Some(result))
 }
 
-/// Returns the softmax over the last axis, through float casts and a NaN guard, and true if there is a guard.
+/// Finds the softmax over the last axis from which a value is computed by float casts and possibly a NaN guard
+/// (`select(isnan(p), 0, p)`). Returns the softmax, and true if there is a guard.
 fn probabilities(graph: &Graph, id: NodeId) -> Option<(NodeId, bool)> {
     let p = without_casts(graph, id)?;
     if is_softmax(graph, p) {
@@ -129,7 +131,7 @@ fn is_softmax(graph: &Graph, id: NodeId) -> bool {
     }
 }
 
-/// Follows float casts without other users to their operand. Returns `None` if a cast has another user.
+/// Returns the value at the start of a chain of float casts. Returns `None` if a cast has several users.
 fn without_casts(graph: &Graph, mut id: NodeId) -> Option<NodeId> {
     while let Some((Element::Cast(to), operands)) = elementwise(graph, id) {
         let x = *operands.first()?;
@@ -141,7 +143,7 @@ fn without_casts(graph: &Graph, mut id: NodeId) -> Option<NodeId> {
     Some(id)
 }
 
-/// Matches the scores, down to the matmul of query and key.
+/// Matches the attention scores, from the operand of the softmax down to the matmul of query and key.
 fn scores(graph: &Graph, id: NodeId, shape: &[Dim]) -> Option<Scores> {
     let id = without_casts(graph, id)?;
     if graph.tensor(id).shape != shape || !single_use(graph, id) {
@@ -187,17 +189,17 @@ fn scores(graph: &Graph, id: NodeId, shape: &[Dim]) -> Option<Scores> {
     Some(inner)
 }
 
-/// Layout of the heads in the operands.
+/// Position of the attention heads in the axes of query, key and value.
 #[derive(Clone, Copy, PartialEq)]
 enum Heads {
-    /// `[batch, heads, length, size]`.
+    /// Heads have their own axis: `[batch, heads, length, size]`.
     Axis,
-    /// `[batch * heads, length, size]`.
+    /// Heads are part of the batch axis: `[batch * heads, length, size]`.
     Flat,
 }
 
 impl Heads {
-    /// Returns the layout of operands whose leading axes agree; `None` if they do not.
+    /// Returns the position of the heads in query, key and value; `None` if their leading axes do not agree.
     fn from_operands(graph: &Graph, q: NodeId, k: NodeId, v: NodeId) -> Option<Self> {
         let [q, k, v] = [q, k, v].map(|x| graph.tensor(x).shape.as_slice());
         match (q, k, v) {

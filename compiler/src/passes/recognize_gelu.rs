@@ -19,11 +19,11 @@ use crate::error::Result;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{BinaryFn, UnaryFn};
 
-/// Maximum number of nodes between x and the argument of erf or tanh.
+/// Maximum number of nodes between the operand x of GELU and the argument of erf or tanh.
 const MAX_DEPTH: usize = 5;
 /// `sqrt(2 / pi)`.
 const TANH_SLOPE: f64 = 0.797_884_560_802_865_4;
-/// Cubic coefficient of the tanh approximation.
+/// Cubic coefficient of GELU's tanh approximation.
 const TANH_CUBIC: f64 = 0.044_715;
 
 /// Recognizes GELU.
@@ -71,7 +71,8 @@ fn gelu(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     Ok(None)
 }
 
-/// Returns the nodes that may be x: the argument and the values that it is computed from.
+/// Returns the nodes that may be the operand x of GELU: the argument of erf or tanh, and the values that it is computed
+/// from.
 fn candidates(graph: &Graph, arg: NodeId) -> Vec<NodeId> {
     let mut found: Vec<NodeId> = vec![arg];
     let mut level = vec![arg];

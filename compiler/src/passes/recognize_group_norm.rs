@@ -29,7 +29,7 @@ pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
     rewrite(graph, RULES)
 }
 
-/// A norm over all axes after axis 1: number of groups, epsilon, scale and bias per group, and operand.
+/// A norm over all axes after axis 1: number of groups, epsilon, scale and bias of each group, and operand.
 struct Core {
     groups: usize,
     epsilon: f32,
@@ -67,7 +67,7 @@ fn core(graph: &Graph, id: NodeId) -> Option<Core> {
     }
 }
 
-/// Replaces a norm per channel between two reshapes by a group norm.
+/// Replaces a norm over groups of channels, which a model computes between two reshapes, by a group norm.
 fn grouped(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((Op::Reshape(_), operands)) = plain(graph, id) else { return Ok(None) };
     let Some(core) = operands.first().and_then(|n| core(graph, *n)) else { return Ok(None) };
@@ -111,7 +111,7 @@ fn add_norm(
     graph.add(GroupNorm { groups, epsilon }, &[x, scale, bias], name)
 }
 
-/// Folds a scale or shift per channel into a norm with constant parameters.
+/// Folds a scale or shift of each channel into a norm with constant scale and bias.
 fn channels(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let rank = graph.tensor(id).rank();
     let Some(map) = rank.checked_sub(1).filter(|n| *n > 1).and_then(|n| channel_map(graph, id, n)) else {

@@ -27,17 +27,17 @@ use crate::ir::ops::reduce::ReduceKind;
 
 const RULES: &[(&str, Rule)] = &[
     ("recognized as LayerNorm or RMSNorm", core),
-    ("folded into the norm as its scale", scale),
-    ("folded into the norm as its bias", bias),
+    ("multiplication folded into the norm as its scale", scale),
+    ("addition folded into the norm as its bias", bias),
     ("casts removed: the norm reads and writes the narrower type", casts),
 ];
 
-/// Recognizes norms over the last axes.
+/// Recognizes LayerNorm and RMSNorm over the last axes of a tensor.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
     rewrite(graph, RULES)
 }
 
-/// Returns the first axis and the operand of a mean over this and all later axes.
+/// Returns the axis `a` and the operand of a mean over axis `a` and all later axes.
 fn mean(graph: &Graph, id: NodeId) -> Option<(usize, NodeId)> {
     let (Op::Reduce(reduce), operands) = plain(graph, id)? else { return None };
     let first = *reduce.axes.first()?;
@@ -83,7 +83,7 @@ fn core(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(norm, &[x, scale], &name).map(Some)
 }
 
-/// Returns the norm and its operands if the node has no epilogue and one user.
+/// Returns the LayerNorm or RMSNorm that a node computes, with its operands, if the node has no epilogue and one user.
 fn norm(graph: &Graph, id: NodeId) -> Option<(LayerNorm, Vec<NodeId>)> {
     match plain(graph, id)? {
         (Op::LayerNorm(norm), operands) if single_use(graph, id) => Some((norm.clone(), operands)),
@@ -91,7 +91,8 @@ fn norm(graph: &Graph, id: NodeId) -> Option<(LayerNorm, Vec<NodeId>)> {
     }
 }
 
-/// Returns a float value that varies along the normalized axes only, with its leading axes of size 1 removed.
+/// Returns the value `w`, with its leading axes of size 1 removed, if it is a float and varies along the normalized
+/// axes only; otherwise `None`.
 fn along_axes(graph: &mut Graph, w: NodeId, norm: &LayerNorm, x: NodeId) -> Result<Option<NodeId>> {
     let (tensor, input) = (graph.tensor(w), graph.tensor(x));
     let normalized = input.rank().saturating_sub(norm.axis);

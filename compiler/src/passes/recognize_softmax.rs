@@ -45,7 +45,7 @@ fn softmax(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(Softmax { axis, log: false }, &[x], &name(graph, id)).map(Some)
 }
 
-/// Returns `x` for `x - max(x)` along the axis; other values as they are.
+/// Returns `x` if a value is computed as `x - max(x)`, with the maximum along the axis; otherwise returns the value itself.
 fn without_maximum(graph: &Graph, id: NodeId, axis: usize) -> NodeId {
     let x = binary_of(graph, id, BinaryFn::Sub).and_then(|(x, max)| {
         let (along, reduced) = reduction(graph, max, ReduceKind::Max)?;

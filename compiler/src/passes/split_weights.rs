@@ -21,18 +21,19 @@ use crate::ir::element::BinaryFn;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Concat, Constant, Gather, MatMul, Op};
 
-/// One part in `HEADROOM` of the binding limit is left free: kernels round rows and columns up to their tiles, and
+/// A block fills at most `1 - 1 / HEADROOM` of the binding limit, because kernels pad its rows and columns to whole tiles and
 /// store scales with quantized weights.
 const HEADROOM: usize = 8;
 
-/// The size of every block but the last is a multiple of this, so that kernels read whole vec4.
+/// Divisor of block sizes: the rows or columns of every block but the last are a multiple of this number, so that kernels read
+/// whole vec4s.
 const ALIGNMENT: usize = 4;
 
-/// A block of rows or columns of a matrix.
+/// A block of rows or columns of a weight matrix that is split.
 struct Block {
-    /// First row or column.
+    /// Index of the first row or column of the block in the split matrix.
     start: usize,
-    /// Number of rows or columns.
+    /// Number of rows or columns of the block.
     size: usize,
     /// The constant.
     node: NodeId,
@@ -60,7 +61,7 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
             graph.replace_uses(user, new);
         }
         let note = format!(
-            "split into {} blocks that fit the buffer limit of {}",
+            "weight matrix split into {} blocks that fit the buffer limit of {}",
             blocks.len(),
             context.target.name
         );
@@ -69,7 +70,7 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
     Ok(changes)
 }
 
-/// Estimates the bytes of the constant on the device.
+/// Estimates the bytes that a constant takes on the device.
 fn device_bytes(constant: &Constant, precision: Precision) -> usize {
     let elements = constant.elements();
     match constant.encoding.quant_format() {
@@ -101,7 +102,7 @@ fn split_axis(graph: &Graph, id: NodeId) -> Option<usize> {
     axis.filter(|_| !graph.is_output(id))
 }
 
-/// Adds the blocks of a matrix. Returns `None` if the bytes cannot be split at these positions.
+/// Adds the blocks of a matrix to the graph. Returns `None` if the matrix's bytes cannot be split between blocks.
 fn split(graph: &mut Graph, id: NodeId, axis: usize, n_blocks: usize) -> Result<Option<Vec<Block>>> {
     let Some(constant) = graph.constant(id).cloned() else { return Ok(None) };
     let [rows, columns] = constant.shape[..] else { return Ok(None) };

@@ -45,9 +45,9 @@ pub(super) fn last_uses(graph: &Graph, order: &[NodeId]) -> BTreeMap<NodeId, usi
 #[derive(Debug, Clone, Copy)]
 struct Allocation {
     bytes: u64,
-    /// The allocation that contains this one, and the offset in it.
+    /// The allocation that contains this one, and the byte offset of this one in it.
     within: Option<(usize, u64)>,
-    /// Last node that uses a value in it, as an index into the order of computation.
+    /// Last node that uses a value in the allocation, as an index into the order of computation.
     until: usize,
 }
 
@@ -55,26 +55,27 @@ struct Allocation {
 #[derive(Debug, Default)]
 pub(super) struct Allocations {
     allocations: Vec<Allocation>,
-    /// Bytes of the values that share an allocation, which a naive plan would add.
+    /// Bytes of the values that share an allocation with another value. A plan without sharing would need these bytes in
+    /// addition.
     saved: u64,
-    /// True if no dispatch may read and write one arena.
+    /// True if no dispatch may both read and write one arena.
     separate: bool,
 }
 
 impl Allocations {
-    /// Creates an empty list. With `separate`, no dispatch reads and writes one arena.
+    /// Creates an empty list of allocations. With `separate`, no dispatch both reads and writes one arena.
     pub(super) fn new(separate: bool) -> Self {
         Self { separate, ..Self::default() }
     }
 
-    /// Adds an allocation. `until` is its last use.
+    /// Adds an allocation. `until` is the index of the last node that uses it.
     pub(super) fn add(&mut self, bytes: u64, until: usize) -> usize {
         self.allocations.push(Allocation { bytes, within: None, until });
         self.allocations.len() - 1
     }
 
-    /// Adds a slice of an allocation. `in_place` is true if a value is computed there, which a naive plan would
-    /// allocate.
+    /// Adds an allocation that is a slice of another one. `in_place` is true if a value is computed in the slice; a
+    /// naive plan would allocate memory for that value.
     pub(super) fn add_slice(&mut self, whole: usize, offset: u64, bytes: u64, in_place: bool) -> usize {
         let until = self.allocations[whole].until;
         self.allocations.push(Allocation { bytes, within: Some((whole, offset)), until });
@@ -87,9 +88,9 @@ impl Allocations {
         self.allocations[allocation].within.map_or(allocation, |(whole, _)| whole)
     }
 
-    /// Returns the allocation of an operand that the result of a launch may overwrite, and extends its life to `until`.
-    /// The operand must have no later user and the result's placement and type, and the kernel must read it only where
-    /// it stores the result. Returns `None` if there is no such operand.
+    /// Returns the allocation of an operand that the result of a launch may overwrite, and extends its live range to
+    /// `until`. The operand must have no later user and the result's placement and type, and the kernel must read it
+    /// only where it stores the result. Returns `None` if there is no such operand.
     ///
     /// `locations` are the operands' allocations; `now` is the index of the current node.
     pub(super) fn overwrite_operand(
@@ -134,8 +135,8 @@ impl Allocations {
         Some(found)
     }
 
-    /// Places all allocations in arenas and finds the barriers. Returns the sizes of the allocations, the live ranges
-    /// of allocations that lie in no other, and the offsets of all.
+    /// Places all allocations in arenas and finds the barriers. Returns the sizes of all allocations, the live ranges of the
+    /// allocations that lie inside no other allocation, and the offsets of all allocations.
     pub(super) fn place(
         self,
         dispatches: &mut [Dispatch],
@@ -231,7 +232,7 @@ pub(super) fn merge_bindings(
     }
 }
 
-/// Pairs of live ranges: a dispatch writes the first and reads the second.
+/// Returns pairs of live ranges such that a dispatch writes the first one and reads the second one.
 fn read_write_pairs(dispatches: &[Dispatch], range_of: &[usize]) -> Vec<(usize, usize)> {
     let side = |dispatch: &Dispatch, writable: bool| -> Vec<usize> {
         let bound =

@@ -1,18 +1,19 @@
 //! Finds the dispatches that need a barrier before them.
 //!
-//! A dispatch must wait if it reads a byte range that was written since the last barrier, or writes one that was read
-//! or written since. All other dispatches may overlap on the device.
+//! A dispatch must wait if it reads a byte range that was written since the last barrier, or writes a range that was
+//! read or written since then. All other dispatches may overlap on the device.
 
 use super::Location;
 
 /// A range of bytes that a dispatch reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// Buffer. Tensors of an arena share one; every input, output and state has its own.
+    /// Buffer that contains the region. Tensors of an arena share one buffer; every input, output and state has its
+    /// own.
     pub buffer: Location,
     /// First byte.
     pub start: u64,
-    /// Byte after the last.
+    /// Offset of the first byte after the region.
     pub end: u64,
 }
 

@@ -1,10 +1,11 @@
-//! Help for sizes over a limit of the target: the options that help, with values that work.
+//! Advice for tensors whose size exceeds a limit of the target: command-line options that help, with values that work.
 
 use std::collections::BTreeSet;
 
 use crate::ir::dim::{Bounds, Dim};
 
-/// Text with the upper bounds that keep a size within a limit: a bound for one symbol if that suffices, else for all.
+/// Returns advice for the user: upper bounds of symbols that keep a size within a limit. Names one symbol if its bound suffices,
+/// else all symbols.
 pub(crate) fn remedy(size: &Dim, bounds: &Bounds, limit: u64) -> String {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut symbols = BTreeSet::new();
@@ -41,12 +42,12 @@ pub(crate) fn remedy(size: &Dim, bounds: &Bounds, limit: u64) -> String {
         ranges.iter().filter_map(|name| Some(option(name, largest(std::slice::from_ref(name))?))).collect();
     let other = "choose a target with a larger limit";
     if !single.is_empty() {
-        return format!("lower an upper bound with {}, or {other}", single.join(" or "));
+        return format!("lower the upper bound of a symbolic size with {}, or {other}", single.join(" or "));
     }
     match largest(&ranges) {
         Some(max) => {
             let all: Vec<String> = ranges.iter().map(|name| option(name, max)).collect();
-            format!("lower the upper bounds with {}, or {other}", all.join(" "))
+            format!("lower the upper bounds of the symbolic sizes with {}, or {other}", all.join(" "))
         }
         None => format!("no bound of a symbol helps: make the model's inputs smaller, or {other}"),
     }

@@ -41,23 +41,23 @@ struct PlannedValue {
     kind: Storage,
 }
 
-/// Storage of a value.
+/// Memory in which a value lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ValueLocation {
     Arena(usize),
     Image(usize),
     Input(usize),
     Output(usize),
-    /// By index into the plan's states.
+    /// A state, by its index in the plan's list of states.
     State(usize),
     Constant(NodeId),
-    /// In the arena, decided once a kernel is selected: an operand's allocation that the result overwrites, or a new
-    /// one.
+    /// A place in the arena that is decided once a kernel is selected: an operand's allocation that the result
+    /// overwrites, or a new one.
     Undecided,
 }
 
 impl ValueLocation {
-    /// Returns the allocation of storage in the arena; `None` for other storage.
+    /// Returns the allocation of a value in the arena; `None` for values elsewhere.
     fn allocation(self) -> Option<usize> {
         match self {
             Self::Arena(allocation) => Some(allocation),
@@ -66,7 +66,7 @@ impl ValueLocation {
     }
 }
 
-/// State of the walk.
+/// State of the walk over the graph that builds a plan.
 struct Planner<'g> {
     graph: &'g Graph,
     target: &'g TargetProfile,
@@ -74,21 +74,23 @@ struct Planner<'g> {
     params: Params,
     copy: Op,
     values: BTreeMap<NodeId, PlannedValue>,
-    /// Dense row-major copies of values.
+    /// Dense row-major copies of values, by the node whose value is copied.
     dense: BTreeMap<NodeId, PlannedValue>,
     allocations: Allocations,
     images: Vec<Image>,
-    /// Last use of each value.
+    /// Last node that uses each value, as an index into the order of computation.
     last_uses: BTreeMap<NodeId, usize>,
     /// Index of the current node in the order of computation.
     now: usize,
-    /// Concatenations in place.
+    /// Concatenations whose operands are written directly into the result.
     concats: InPlaceConcats,
-    /// Allocations of the results of concatenations in place, and of their slices.
+    /// Allocations of the results of concatenations whose operands are written directly into them, and of the operands'
+    /// slices.
     concat_allocations: BTreeMap<NodeId, (usize, Vec<usize>)>,
     states: Vec<StateSize>,
     weights: Vec<Packed>,
-    /// Index into `weights` by constant; the flag is true if it is read as a texture.
+    /// Index of each packed constant in the plan's list of weights, by identity key and by whether the constant is read as a
+    /// texture.
     known_weights: BTreeMap<(Identity, bool), usize>,
     dispatches: Vec<Dispatch>,
     decisions: Vec<Decision>,
@@ -107,10 +109,10 @@ pub fn build(graph: &Graph, target: &TargetProfile, options: &Options) -> Result
     build_visiting(graph, target, options, &mut |_, _, _| {})
 }
 
-/// Like [`build`], with a callback for every problem.
+/// Plans a graph for a target, and calls `visit` for every problem.
 ///
 /// # Errors
-/// Like [`build`].
+/// If no kernel computes a node, or a tensor exceeds a limit of the target.
 pub fn build_visiting<'g>(
     graph: &'g Graph,
     target: &'g TargetProfile,
@@ -164,7 +166,7 @@ pub fn build_visiting<'g>(
     planner.finish(alignment)
 }
 
-/// True if a preferred kernel computes a node.
+/// True if `kernel` names a kernel that can compute a node.
 fn is_computed_by(kernel: Option<&str>, graph: &Graph, id: NodeId, target: &TargetProfile) -> bool {
     let problem = kernel.and_then(|kernel| Some((kernel, problem(graph, id, target)?)));
     problem.is_some_and(|(kernel, problem)| !candidates(&problem, Some(kernel), None).is_empty())
@@ -219,7 +221,7 @@ impl<'g> Planner<'g> {
     }
 
     /// Makes the result of a view operator a view of its operand's storage. Copies the operand if no view can express
-    /// it.
+    /// the result.
     fn plan_view(&mut self, id: NodeId) -> Result<()> {
         let graph = self.graph;
         let operand = *graph.operands(id).first().ok_or_else(|| {
@@ -233,7 +235,10 @@ impl<'g> Planner<'g> {
             placement = view(graph.op(id), &base.shape, &base.placement, shape);
         }
         let placement = placement.ok_or_else(|| {
-            Error::internal("plan", format!("`{}` is not a view of a dense tensor", graph.node(id).name))
+            Error::internal(
+                "plan",
+                format!("node `{}` is not a view of a contiguous row-major tensor", graph.node(id).name),
+            )
         })?;
         let value = PlannedValue {
             location: base.location,
@@ -257,7 +262,10 @@ impl<'g> Planner<'g> {
 
     fn value(&self, id: NodeId) -> Result<PlannedValue> {
         self.values.get(&id).cloned().ok_or_else(|| {
-            Error::internal("plan", format!("`{}` is used before it is computed", self.graph.node(id).name))
+            Error::internal(
+                "plan",
+                format!("the result of node `{}` is used before it is computed", self.graph.node(id).name),
+            )
         })
     }
 
@@ -277,7 +285,10 @@ impl<'g> Planner<'g> {
         let extent = storage.extent(&desc.shape, &self.graph.bounds);
         let extent = extent.filter(|extent| self.target.limits.holds_texture(storage, *extent));
         let extent = extent.ok_or_else(|| {
-            Error::internal("plan", format!("{desc} exceeds the texture limits of {}", self.target.name))
+            Error::internal(
+                "plan",
+                format!("the tensor {desc} exceeds the texture limits of {}", self.target.name),
+            )
         })?;
         self.images.push(Image { storage, device: desc.dtype.on_device(), extent });
         Ok(ValueLocation::Image(self.images.len() - 1))
@@ -322,7 +333,7 @@ impl<'g> Planner<'g> {
         if bytes > limit {
             return Err(Error::request(
                 format!(
-                    "`{name}` needs an intermediate tensor of {bytes} bytes, but {} binds at most {limit} bytes",
+                    "node `{name}` needs an intermediate tensor of {bytes} bytes, but {} binds at most {limit} bytes",
                     self.target.name
                 ),
                 bound_remedies::remedy(size, &self.graph.bounds, limit),

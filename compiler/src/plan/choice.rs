@@ -1,4 +1,4 @@
-//! A candidate with the kernel that offers it: the unit of selection and of measurement.
+//! A candidate together with the kernel that offers it. The compiler selects and measures such pairs.
 
 use crate::kernels::kernel::{Candidate, Kernel};
 
@@ -7,7 +7,7 @@ use crate::kernels::kernel::{Candidate, Kernel};
 pub struct Choice {
     /// The kernel.
     pub kernel: &'static Kernel,
-    /// Knobs, cost and reason.
+    /// Knobs and cost of the kernel's configuration, and the reason for them as text.
     pub candidate: Candidate,
     /// Measured time in nanoseconds; if there is one, it is also the candidate's cost.
     pub measured: Option<f64>,

@@ -14,21 +14,22 @@ use crate::ir::op::Op;
 use crate::ir::tensor::{Layout, TensorDesc};
 use crate::shader::problem::{Placement, storage_elements};
 
-/// An operand's slice of the result.
+/// The slice of a concatenation's result that holds one operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ConcatSlice {
     /// First byte.
     pub(super) offset: u64,
-    /// Size in bytes.
+    /// Size of the slice in bytes.
     pub(super) bytes: u64,
-    /// True if the operand's node writes it; false if the operand is copied.
+    /// True if the node that computes the operand writes the slice directly; false if the operand is copied into the slice.
     pub(super) in_place: bool,
 }
 
-/// Concatenations in place, with the slices of their operands.
+/// The concatenation nodes whose operands are written directly into the result, with the slices of the operands.
 pub(super) type InPlaceConcats = BTreeMap<NodeId, Vec<ConcatSlice>>;
 
-/// Finds the concatenations with at least one operand in place. `last_uses` has the last use of each value.
+/// Finds the concatenations with at least one operand that can be written in place. `last_uses` has, for each value, the
+/// index in `order` of the last node that uses it.
 pub(super) fn find_in_place_concats(
     graph: &Graph,
     order: &[NodeId],
@@ -114,7 +115,8 @@ fn known_bytes(tensor: &TensorDesc) -> Option<u64> {
     u64::try_from(elements.scale(tensor.dtype.on_device().bytes()).as_known()?).ok()
 }
 
-/// Estimate of live memory: a live range for each computed value. Values that surely share storage have one live range.
+/// Estimate of the memory that is live at each time: a live range for each computed value. Values that surely share storage have
+/// one common live range.
 #[derive(Debug, Clone)]
 pub(super) struct LiveMemory {
     ranges: Vec<LiveRange>,
@@ -122,7 +124,7 @@ pub(super) struct LiveMemory {
     merged: Vec<NodeId>,
 }
 
-/// True if an operator may overwrite its operand of an index.
+/// True if the result of an operator may overwrite the operand with the given index.
 fn overwrites(op: &Op, index: usize) -> bool {
     match op {
         Op::Elementwise(_) => true,
@@ -132,7 +134,8 @@ fn overwrites(op: &Op, index: usize) -> bool {
 }
 
 impl LiveMemory {
-    /// Estimate for a graph computed in an order. `last_uses` has the last use of each value.
+    /// Creates the estimate of live memory for a graph whose nodes are computed in the given order. `last_uses` has, for
+    /// each value, the index in `order` of the last node that uses it.
     pub(super) fn new(graph: &Graph, order: &[NodeId], last_uses: &BTreeMap<NodeId, usize>) -> Self {
         let mut out = Self { ranges: Vec::new(), range_of: BTreeMap::new(), merged: Vec::new() };
         for (at, id) in order.iter().enumerate() {
@@ -168,7 +171,7 @@ impl LiveMemory {
         self.merged.contains(&operand)
     }
 
-    /// Moves a value into the storage of a concatenation.
+    /// Moves a value into the storage of a concatenation: the value and the concatenation have one common live range from now on.
     fn merge(&mut self, operand: NodeId, concat: NodeId) {
         self.merged.push(operand);
         let (Some(&from), Some(&to)) = (self.range_of.get(&operand), self.range_of.get(&concat)) else {
@@ -181,7 +184,7 @@ impl LiveMemory {
         self.ranges[to].last = self.ranges[to].last.max(last);
     }
 
-    /// Largest sum of live sizes at any time.
+    /// Largest sum of live bytes at any time.
     pub(super) fn bound(&self) -> u64 {
         bounds::offsets(&self.ranges)
     }

@@ -6,11 +6,11 @@
 use crate::ir::dim::{Bounds, Dim};
 use crate::shader::problem::{Operand, Problem};
 use crate::shader::resource::Resource;
-use crate::shader::{Binding, Bound, Launch};
+use crate::shader::{Binding, Bound, LaunchDraft};
 use crate::target::TargetProfile;
 
-/// Reason why the target cannot run launches; `None` if it can.
-pub fn exceeded(launches: &[Launch], bounds: &Bounds, target: &TargetProfile) -> Option<String> {
+/// Returns the reason why the target cannot run launches; `None` if it can.
+pub fn exceeded(launches: &[LaunchDraft], bounds: &Bounds, target: &TargetProfile) -> Option<String> {
     launches.iter().find_map(|launch| {
         bindings(launch, target)
             .or_else(|| bytes(launch, bounds, target))
@@ -32,8 +32,8 @@ fn holds(operand: &Operand<'_>, bounds: &Bounds, target: &TargetProfile) -> bool
     u64::try_from(operand.bytes(bounds)).is_ok_and(|bytes| bytes <= target.limits.max_storage_buffer_range)
 }
 
-/// Checks the number of bindings of each kind.
-fn bindings(launch: &Launch, target: &TargetProfile) -> Option<String> {
+/// Checks how many bindings of each kind a launch has; returns the reason if they exceed a limit of the target.
+fn bindings(launch: &LaunchDraft, target: &TargetProfile) -> Option<String> {
     let limits = &target.limits;
     let uniform = |b: &Binding| b.bound == Bound::Params || matches!(b.resource, Resource::Uniform(_));
     let uniforms = launch.bindings.iter().filter(|b| uniform(b)).count();
@@ -49,11 +49,14 @@ fn bindings(launch: &Launch, target: &TargetProfile) -> Option<String> {
         ("storage textures", count(false, Some(true)), limits.max_storage_images),
     ];
     let over = counts.iter().find(|(_, n, max)| n > &(*max as usize));
-    over.map(|(what, n, max)| format!("it binds {n} {what}; {} allows {max}", target.name))
+    over.map(|(what, n, max)| {
+        format!("kernel {} binds {n} {what}; {} allows {max}", launch.kernel, target.name)
+    })
 }
 
-/// Checks the sizes of packed constants and scratch buffers.
-fn bytes(launch: &Launch, bounds: &Bounds, target: &TargetProfile) -> Option<String> {
+/// Checks the bytes of a launch's packed constants and scratch buffers; returns the reason if they exceed a limit of
+/// the target.
+fn bytes(launch: &LaunchDraft, bounds: &Bounds, target: &TargetProfile) -> Option<String> {
     let size = |binding: &Binding| match (binding.bound, binding.resource) {
         (Bound::Packed(k), Resource::Buffer) => launch.packed.get(k).map(|packed| packed.bytes()),
         _ => None,
@@ -68,8 +71,9 @@ fn bytes(launch: &Launch, bounds: &Bounds, target: &TargetProfile) -> Option<Str
     })
 }
 
-/// Checks the number and size of workgroups, and their memory.
-fn invocations(launch: &Launch, bounds: &Bounds, target: &TargetProfile) -> Option<String> {
+/// Checks the number and size of a launch's workgroups, and their workgroup memory; returns the reason if one of them exceeds a
+/// limit of the target.
+fn invocations(launch: &LaunchDraft, bounds: &Bounds, target: &TargetProfile) -> Option<String> {
     let limits = &target.limits;
     let (kernel, name) = (launch.kernel, &target.name);
     let groups: Vec<i64> = launch.grid.iter().map(|groups: &Dim| groups.range(bounds).1).collect();
@@ -90,8 +94,9 @@ fn invocations(launch: &Launch, bounds: &Bounds, target: &TargetProfile) -> Opti
         .then(|| format!("kernel {kernel} uses {bytes} bytes of workgroup memory; {name} allows {max}"))
 }
 
-/// Checks the number of loop iterations, which some devices limit.
-fn iterations(launch: &Launch, bounds: &Bounds, target: &TargetProfile) -> Option<String> {
+/// Checks the number of loop iterations of one invocation, which some devices limit. Returns the reason if a launch
+/// exceeds the limit.
+fn iterations(launch: &LaunchDraft, bounds: &Bounds, target: &TargetProfile) -> Option<String> {
     let (iterations, max) = (launch.iterations.range(bounds).1, target.limits.max_loop_iterations);
     let (kernel, name) = (launch.kernel, &target.name);
     let over = iterations > i64::from(max);
@@ -105,7 +110,7 @@ mod tests {
     use crate::plan::Plan;
     use crate::target::TargetProfile;
 
-    /// A convolution whose Winograd tiles take 2.25 times as many bytes as its image.
+    /// A test graph with a convolution whose Winograd tiles take 2.25 times as many bytes as its image.
     const TILES: &str = r#"
 %0 = input {"name":"x","dtype":"f32","shape":[1,64,64,64]}
 %1 = constant {"dtype":"f32","shape":[64,64,3,3],"random":1}
@@ -114,7 +119,7 @@ mod tests {
 %4 = neg %3
 output "y" %4
 "#;
-    /// A long sum, which is split over workgroups if the device allows many.
+    /// A test graph with a long sum, which is split over workgroups if the device allows many.
     const SUM: &str = r#"
 %0 = input {"name":"x","dtype":"f32","shape":[1,4194304]}
 %1 = reduce %0 {"kind":"sum","axes":[1],"keepdims":false}

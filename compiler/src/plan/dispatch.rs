@@ -6,7 +6,7 @@ use crate::shader::Launch;
 /// Object that a binding of a dispatch refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Location {
-    /// An intermediate tensor, by index into [`Plan::tensors`](super::Plan::tensors).
+    /// An intermediate tensor in an arena, by index into [`Plan::tensors`](super::Plan::tensors).
     Arena(usize),
     /// An intermediate tensor in a texture, by index into [`Images::texture_of`](super::images::Images::texture_of).
     Image(usize),
@@ -25,16 +25,16 @@ pub enum Location {
 /// One dispatch.
 #[derive(Debug, Clone)]
 pub struct Dispatch {
-    /// Shader, grid and parameters.
+    /// Shader, grid and parameters of the dispatch.
     pub launch: Launch,
-    /// Object of each of the launch's bindings.
+    /// Object that each binding of the launch refers to.
     pub locations: Vec<Location>,
-    /// True if it waits for earlier dispatches: their writes must be visible, or their reads done.
+    /// True if the dispatch waits for earlier dispatches: their writes must be visible, or their reads done.
     pub barrier: bool,
-    /// Name of the source node.
+    /// Name of the graph's node that the dispatch belongs to.
     pub label: String,
-    /// True if it copies a value to another layout or location, and belongs to no node of the graph.
+    /// True if the dispatch copies a value to another layout or location, and belongs to no node of the graph.
     pub is_copy: bool,
-    /// Bytes read and written; each operand counts once.
+    /// Bytes that the dispatch reads and writes; each operand counts once.
     pub bytes: Dim,
 }

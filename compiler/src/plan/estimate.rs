@@ -1,6 +1,7 @@
 //! Estimated cost of nodes before there is a plan: the cost of the cheapest candidate.
 //!
-//! All rewrites that are selected by cost use this module, so they compare the costs that the plan will select by.
+//! All rewrites that are selected by cost use this module, so they compare the same costs by which the plan later selects
+//! kernels.
 
 use super::choice::Choice;
 use super::device_limits;
@@ -18,21 +19,21 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Cost of a node in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
-    /// Estimate of the cost model; `None` if no kernel computes the node.
+    /// Estimate of the cost model in nanoseconds; `None` if no kernel computes the node.
     pub estimated: Option<f64>,
-    /// Time in the tuning database; `None` if it was not measured.
+    /// Time in the tuning database in nanoseconds; `None` if the node was not measured.
     pub measured: Option<f64>,
 }
 
 impl Cost {
     const ZERO: Self = Self { estimated: Some(0.0), measured: Some(0.0) };
 
-    /// Measured time, else the estimate; infinite if no kernel computes the node.
+    /// Returns the measured time, else the estimate, in nanoseconds; infinite if no kernel computes the node.
     pub fn best_known(self) -> f64 {
         self.measured.or(self.estimated).unwrap_or(f64::INFINITY)
     }
 
-    /// Sum of two costs. It is measured only if both are.
+    /// Returns the sum of two costs. The sum has a measured time only if both costs have one.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let sum = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a + b);
@@ -50,17 +51,17 @@ pub struct Costs<'a> {
 }
 
 impl<'a> Costs<'a> {
-    /// Creates an empty cache.
+    /// Creates an empty cache of node costs.
     pub fn new(target: &'a TargetProfile, tuning: Option<&'a Database>) -> Self {
         Self { target, tuning, cache: BTreeMap::new() }
     }
 
-    /// True if there is a tuning database.
+    /// True if a tuning database with measured times is used.
     pub fn has_measurements(&self) -> bool {
         self.tuning.is_some()
     }
 
-    /// Cost of one node.
+    /// Returns the estimated and the measured cost of one node.
     pub fn node(&mut self, graph: &Graph, id: NodeId) -> Cost {
         let node = graph.node(id);
         // Empty tensors need no dispatch.
@@ -83,23 +84,24 @@ impl<'a> Costs<'a> {
         cost
     }
 
-    /// Sum of the costs of nodes.
+    /// Returns the sum of the costs of nodes, estimated and measured.
     pub fn sum(&mut self, graph: &Graph, nodes: &[NodeId]) -> Cost {
         nodes.iter().fold(Cost::ZERO, |sum, id| sum.plus(self.node(graph, *id)))
     }
 }
 
-/// Cheapest candidate within the target's limits.
+/// Returns the cheapest candidate of a problem that stays within the target's limits.
 fn cheapest(problem: &Problem<'_>, tuning: Option<&Database>) -> Option<Choice> {
     let able = |choice: &Choice| {
-        let launches = (choice.kernel.launches)(problem, &choice.candidate);
-        launches.is_ok_and(|l| device_limits::exceeded(&l, problem.bounds, problem.target).is_none())
+        let drafts = (choice.kernel.launches)(problem, &choice.candidate);
+        drafts.is_ok_and(|l| device_limits::exceeded(&l, problem.bounds, problem.target).is_none())
     };
     let choices = device_limits::holds_result(problem).then(|| candidates(problem, None, tuning));
     choices?.into_iter().find(able)
 }
 
-/// Returns a node as the plan will pass it to kernels. Returns `None` if the types of its operands do not match.
+/// Returns the problem of a node, as the plan will pass it to kernels. Returns `None` if the types of the node's
+/// operands do not match.
 pub fn problem<'g>(graph: &'g Graph, id: NodeId, target: &'g TargetProfile) -> Option<Problem<'g>> {
     let node = graph.node(id);
     let operands = graph.operands(id);
@@ -156,7 +158,8 @@ fn view_chain(graph: &Graph, id: NodeId) -> (Vec<NodeId>, NodeId) {
     (views, base)
 }
 
-/// Returns the placement of a value, through views. Returns `None` for a view whose elements must move.
+/// Returns the placement of a value in memory; for a view, its placement in the storage that it shows. Returns `None`
+/// for a view whose elements must move.
 fn placement(graph: &Graph, id: NodeId) -> Option<Placement> {
     let (views, base) = view_chain(graph, id);
     let tensor = graph.tensor(base);

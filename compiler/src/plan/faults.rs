@@ -1,17 +1,18 @@
 //! Restrictions on the launches of a candidate on drivers with faults.
 
 use super::params::Params;
-use crate::shader::Launch;
+use crate::error::OpError;
+use crate::shader::{Launch, LaunchDraft};
 use crate::target::TargetProfile;
 use crate::target::quirks::Fault;
 
 /// True if the invocations of a launch use subgroup operations.
-pub fn uses_subgroups(launch: &Launch) -> bool {
+pub fn uses_subgroups<C>(launch: &Launch<C>) -> bool {
     launch.matrix.is_some() || launch.needs.iter().any(|need| need.needs_subgroups())
 }
 
-/// Reason why launches must not run on a driver with the target's faults; `None` if they may.
-pub(super) fn refused(launches: &[Launch], target: &TargetProfile) -> Option<String> {
+/// Returns the reason why launches must not run on a driver with the target's faults; `None` if they may run.
+pub(super) fn refused<C>(launches: &[Launch<C>], target: &TargetProfile) -> Option<String> {
     let subgroup_launches = || launches.iter().filter(|l| uses_subgroups(l));
     let spread = subgroup_launches().find(|l| l.workgroup[1] != 1 || l.workgroup[2] != 1);
     let unsized_ = subgroup_launches().find(|l| l.subgroup_size.is_none());
@@ -21,7 +22,7 @@ pub(super) fn refused(launches: &[Launch], target: &TargetProfile) -> Option<Str
             spread,
             "uses subgroups in a workgroup that is not one-dimensional",
         ),
-        (Fault::SubgroupsNeedRequiredSize, unsized_, "uses subgroups without a required size"),
+        (Fault::SubgroupsNeedRequiredSize, unsized_, "uses subgroups without a required subgroup size"),
     ];
     let found = faults.into_iter().find(|(fault, launch, _)| launch.is_some() && target.has_quirk(*fault));
     found.map(|(fault, launch, what)| {
@@ -30,9 +31,23 @@ pub(super) fn refused(launches: &[Launch], target: &TargetProfile) -> Option<Str
 }
 
 /// True if a shader is too long for a driver that fails on some long shaders.
-pub(super) fn too_long(launches: &[Launch], target: &TargetProfile, params: &Params) -> bool {
-    target.has_quirk(Fault::FragilePipelineCreation)
-        && launches.iter().any(|l| l.wgsl.len() as f64 > params.max_short_shader_bytes)
+///
+/// # Errors
+/// If a kernel's module cannot be specialized.
+pub(super) fn too_long(
+    drafts: &[LaunchDraft],
+    target: &TargetProfile,
+    params: &Params,
+) -> Result<bool, OpError> {
+    if !target.has_quirk(Fault::FragilePipelineCreation) {
+        return Ok(false);
+    }
+    for draft in drafts {
+        if draft.specialized_wgsl()?.len() as f64 > params.max_short_shader_bytes {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

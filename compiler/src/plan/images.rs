@@ -14,9 +14,9 @@ use crate::ir::tensor::DeviceType;
 pub struct Image {
     /// Kind of texture.
     pub storage: Storage,
-    /// Element type of its texels.
+    /// Element type of the texture's texels.
     pub device: DeviceType,
-    /// Texels along x and y, and depth or layers.
+    /// Extents of the texture in texels: along x and y, and depth or number of layers.
     pub extent: [u32; 3],
 }
 
@@ -35,9 +35,9 @@ pub struct Images {
     pub textures: Vec<Image>,
     /// Texture of each tensor, by index into `textures`.
     pub texture_of: Vec<usize>,
-    /// Bytes without reuse.
+    /// Total bytes of the textures if every tensor had its own texture.
     pub naive: u64,
-    /// Largest sum of live sizes at any time.
+    /// Largest sum of the bytes of tensors that are live at the same dispatch. No assignment can need fewer bytes.
     pub lower_bound: u64,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn place(tensors: &[Image], dispatches: &[Dispatch]) -> Images {
     assign(tensors, &live)
 }
 
-/// Assigns tensors, given the first and last dispatch of each.
+/// Assigns tensors to textures, given the first and last dispatch that uses each tensor.
 fn assign(tensors: &[Image], live: &[(usize, usize)]) -> Images {
     let mut order: Vec<usize> = (0..tensors.len()).collect();
     order.sort_by_key(|i| (live[*i].0, *i));

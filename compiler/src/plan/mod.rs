@@ -37,14 +37,14 @@ use tuning::Database;
 pub use build::{Visit, build, build_visiting};
 pub use dispatch::{Dispatch, Location};
 
-/// A named input or output, dense and row-major on the device.
+/// A named input or output of a function, dense and row-major on the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
-    /// Name in the model.
+    /// Name of the port in the model.
     pub name: String,
-    /// Element type in the model.
+    /// Element type of the port in the model.
     pub dtype: DType,
-    /// Element type in memory.
+    /// Element type of the port in device memory.
     pub device: DeviceType,
     /// Sizes.
     pub shape: Vec<Dim>,
@@ -53,22 +53,22 @@ pub struct Port {
 /// A state that a function reads or writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateSize {
-    /// Name. Functions with the same name share the state.
+    /// Name of the state. Functions that use the same name share the state.
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
 }
 
-/// Kernel selection for one node.
+/// Result of the kernel selection for one node.
 #[derive(Debug, Clone)]
 pub struct Decision {
     /// The node.
     pub node: NodeId,
     /// Name of the node in the model.
     pub name: String,
-    /// Operator, with types and shapes of operands and result.
+    /// Operator of the node, with types and shapes of operands and result.
     pub what: String,
-    /// All candidates; the first one is selected. Empty for a view.
+    /// All candidates for the node; the first one is selected. Empty for a view.
     pub choices: Vec<Choice>,
 }
 
@@ -77,23 +77,24 @@ pub struct Decision {
 pub struct Plan {
     /// Bounds of symbols.
     pub bounds: Bounds,
-    /// Inputs in the model's order.
+    /// Inputs of the function in the model's order.
     pub inputs: Vec<Port>,
-    /// Outputs in the model's order.
+    /// Outputs of the function in the model's order.
     pub outputs: Vec<Port>,
-    /// Sizes of intermediate tensors in bytes, at the upper bounds of the symbols.
+    /// Size of each intermediate tensor in bytes, at the upper bounds of the symbols.
     pub tensors: Vec<u64>,
-    /// Intermediate tensors in textures.
+    /// Textures for intermediate tensors, and the assignment of tensors to these textures.
     pub images: Images,
-    /// Memory that is kept between runs.
+    /// States of the function: memory that is kept between runs.
     pub states: Vec<StateSize>,
-    /// Constants, packed as the kernels read them.
+    /// Constants of the function, packed as the kernels read them.
     pub weights: Vec<Packed>,
     /// Dispatches in order.
     pub dispatches: Vec<Dispatch>,
     /// Sizes and live ranges of the allocations in the arena.
     pub live_ranges: Vec<LiveRange>,
-    /// Offsets of intermediate tensors, by index into `tensors`. Tensors may overlap.
+    /// Arena and offset of each intermediate tensor, by index into `tensors`. Tensors that share an allocation, or are never live
+    /// together, may overlap.
     pub memory: MemoryPlan,
     /// Kernel selection of every node.
     pub decisions: Vec<Decision>,
@@ -102,16 +103,16 @@ pub struct Plan {
 /// Bytes of intermediate tensors, in the arena and in textures together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
-    /// Bytes of this plan.
+    /// Bytes of intermediate tensors in this plan.
     pub peak: u64,
-    /// Minimum bytes of any placement.
+    /// Minimum bytes of intermediate tensors in any placement.
     pub lower_bound: u64,
-    /// Bytes without reuse of memory.
+    /// Bytes of intermediate tensors without reuse of memory.
     pub naive: u64,
 }
 
 impl Plan {
-    /// Returns the memory of intermediate tensors.
+    /// Returns the memory that intermediate tensors take.
     pub fn footprint(&self) -> Footprint {
         Footprint {
             peak: self.memory.peak + self.images.bytes(),
@@ -121,33 +122,36 @@ impl Plan {
     }
 }
 
-/// Use of decompositions (`decompose`).
+/// Rule for the use of decompositions (module `decompose`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Alternatives {
-    /// Replace nodes where an alternative costs less.
+    /// Replace nodes by an alternative where the alternative costs less.
     #[default]
     Cheaper,
-    /// Keep all nodes. For tests and benches.
+    /// Keep all nodes, without decompositions. For tests and benches.
     Never,
-    /// Use the decomposition of this name for every node that it applies to: the alternative with this number, or the
-    /// first one. For tests and benches.
+    /// Replace every node that the named decomposition applies to, whatever the cost: by the alternative with the given number,
+    /// or by the first alternative if there is no such number. For tests and benches.
     Always(String, Option<u32>),
 }
 
 /// Options of planning.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Name of the only kernel to consider where it has a candidate. For tests and benches.
+    /// Name of a kernel that computes every problem for which it has a candidate, whatever other kernels cost. For tests and
+    /// benches.
     pub prefer_kernel: Option<String>,
-    /// Index of the candidate of that kernel, by cost. The last one is used if there are fewer.
+    /// Index of the preferred kernel's candidate to use, in order of cost. If the kernel has fewer candidates, the last one is
+    /// used.
     pub prefer_candidate: usize,
     /// Use of decompositions.
     pub alternatives: Alternatives,
-    /// Measured times, which replace the estimates of the problems in them.
+    /// Tuning database. Its measured times replace the estimates for the problems that it has.
     pub tuning: Option<Arc<Database>>,
-    /// Packed constants of other functions, which are reused where that costs little.
+    /// Identity keys of the packed constants of other functions (equal keys mean equal bytes). These constants are reused where
+    /// that costs little.
     pub packed: Option<Arc<BTreeSet<Identity>>>,
-    /// True if copies of constants in another order are worth it only for a large speedup, because the function only
-    /// saves time over another one.
+    /// True if the function may pack a constant in another order than the other functions only for a large speedup. This holds
+    /// for functions that only save time over another function, such as specializations.
     pub avoid_weight_copies: bool,
 }

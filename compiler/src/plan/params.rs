@@ -1,4 +1,5 @@
-//! Thresholds of lowering and planning: how much cheaper an alternative must be, and sizes at which a rule changes.
+//! Thresholds of lowering and planning: how much cheaper an alternative must be, and the sizes at which a rule starts
+//! to apply.
 //!
 //! The values come from experience with estimates and devices, so they are data like the parameters of the cost model.
 
@@ -6,9 +7,9 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 use crate::target::TargetProfile;
-use crate::target::costs::typed;
+use crate::target::costs::read_group;
 
-/// Name of the group in `targets/costs/`.
+/// Name of the group of these thresholds in the cost files `targets/costs/`.
 pub(crate) const GROUP: &str = "plan";
 
 /// Thresholds of lowering and planning. All are positive.
@@ -18,7 +19,8 @@ pub struct Params {
     /// Minimum estimated speedup of a specialized or optional function over the function that would run otherwise. 1 or
     /// more. Above 1 because estimates are not exact.
     pub min_function_speedup_ratio: f64,
-    /// Minimum estimated speedup of such a function if the device compiles all pipelines at each start. 1 or more.
+    /// Minimum estimated speedup of a specialized or optional function over the function that would run otherwise, if the device
+    /// compiles all pipelines at each start. 1 or more.
     pub min_function_speedup_ratio_compiled_at_start: f64,
     /// Maximum cost of a kernel that reuses packed constants of another function, relative to the cheapest kernel. 1 or
     /// more. Reuse costs time in each run; a further copy of the constants costs memory once.
@@ -34,40 +36,30 @@ pub struct Params {
     /// Maximum cost of a candidate that is preferred because it adds the least shader source, relative to the cheapest
     /// candidate. 1 or more. Only for devices that compile all shaders at each start.
     pub least_source_max_cost_ratio: f64,
-    /// Minimum saving for a change of layouts, as a fraction of the cost of the adjacent nodes. 0 to 1.
+    /// Minimum time that a change of a value's layout must save, as a fraction of the cost of the nodes that compute or read the
+    /// value. 0 to 1.
     pub layout_min_saving_fraction: f64,
-    /// Maximum peak of live bytes of another order of the nodes, in percent of the peak of the model's order. 1 to 100,
-    /// a whole number.
+    /// Maximum peak of live bytes at which another order of the nodes replaces the model's order, in percent of the peak of the
+    /// model's order. 1 to 100, a whole number.
     pub reordered_max_peak_percent: f64,
-    /// Peak of live bytes up to which nodes are ordered for few barriers only. A whole number.
+    /// Maximum peak of live bytes of a graph whose nodes are ordered for few barriers, without regard to memory. A whole number.
     pub small_peak_bytes: f64,
-    /// Maximum fraction of the last-level cache that the operands and the result of a problem may fill to stay cached
-    /// until the problem is computed again. 0 to 1.
-    pub max_cached_fraction: f64,
-    /// Load time of a quantized weight in `matmul_direct` relative to a float, if the kernel is only a fallback for the
-    /// problem. Large enough that every other kernel costs less.
-    pub last_resort_load_ratio: f64,
     /// Margin of an estimate on a profile without measurements: the factor by which the real time may be longer or
     /// shorter. 1 or more.
     pub unmeasured_margin_ratio: f64,
 }
 
 impl Params {
-    /// Returns the target's parameters. Returns `None` if some are missing, which loading a profile rules out.
+    /// Returns the thresholds in the target's cost parameters. Returns `None` if some are missing, which loading a
+    /// profile rules out.
     pub fn from_target(target: &TargetProfile) -> Option<Self> {
-        typed(target.costs.get(GROUP)?).ok()
+        read_group(&target.costs, GROUP)
     }
 
-    /// Returns the target's `max_cached_fraction` without reading the other parameters, because estimates need it for
-    /// each problem.
-    pub(crate) fn max_cached_fraction(target: &TargetProfile) -> Option<f64> {
-        target.costs.get(GROUP)?.get("max_cached_fraction")?.values().first().copied()
-    }
-
-    /// Returns the target's parameters, for a step that reports errors.
+    /// Returns the thresholds in the target's cost parameters, for a step that reports errors.
     ///
     /// # Errors
-    /// An internal error that names `stage`, if some are missing.
+    /// An internal error that names `stage`, if some thresholds are missing.
     pub fn for_stage(target: &TargetProfile, stage: &'static str) -> Result<Self> {
         let missing = || Error::internal(stage, "the profile lacks parameters in `costs.plan`");
         Self::from_target(target).ok_or_else(missing)
@@ -83,9 +75,7 @@ mod tests {
     fn every_profile_has_the_parameters_and_no_others() {
         for name in names() {
             let target = TargetProfile::load(name).unwrap();
-            let params = Params::from_target(&target);
-            assert!(params.is_some(), "{name}");
-            assert_eq!(params.map(|p| p.max_cached_fraction), Params::max_cached_fraction(&target), "{name}");
+            assert!(Params::from_target(&target).is_some(), "{name}");
         }
     }
 }

@@ -5,8 +5,7 @@
 //!
 //! Otherwise the model's own order is kept, unless another one needs clearly less memory. The other order differs where
 //! several users of one operand are ready: the one that increases live bytes least goes first. For example, a shortcut
-//! that narrows its input is computed before the parallel branch, which may then overwrite the input. wait for each
-//! other runs side by side, and barriers are fewest.
+//! that narrows its input is computed before the parallel branch, which may then overwrite the input.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +17,7 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::Op;
 use crate::shader::problem::{Placement, storage_elements};
 
-/// Returns all nodes, each after its operands.
+/// Returns all nodes in the order of computation, each after its operands.
 pub(super) fn order(graph: &Graph, params: &Params) -> Vec<NodeId> {
     let given = graph.topological();
     let bound = |order: &[NodeId]| LiveMemory::new(graph, order, &last_uses(graph, order)).bound();
@@ -31,12 +30,13 @@ pub(super) fn order(graph: &Graph, params: &Params) -> Vec<NodeId> {
     if other != given && bound(&other) <= wanted { other } else { given }
 }
 
-/// Facts about nodes for scheduling.
+/// Facts about the nodes of a graph that decide the order of computation.
 struct Nodes<'g> {
     graph: &'g Graph,
-    /// The value whose storage a value uses: the base of a view, else itself.
+    /// For each value, the value whose storage it uses: for a view, the value that it shows; for others, the value itself.
     root: BTreeMap<NodeId, NodeId>,
-    /// Unscheduled nodes that read a value, directly or through views. An output of the graph always has a reader.
+    /// For each value, the unscheduled nodes that read it, directly or through views. An output of the graph is its own reader,
+    /// so it always has one.
     readers: BTreeMap<NodeId, BTreeSet<NodeId>>,
 }
 
@@ -65,13 +65,13 @@ impl<'g> Nodes<'g> {
         is_view(&node.op) && node.epilogue.is_empty()
     }
 
-    /// True if a node needs no allocation in the arena.
+    /// True if the result of a node needs no allocation in the arena.
     fn is_free(&self, id: NodeId) -> bool {
         matches!(self.graph.op(id), Op::Input(_) | Op::Constant(_) | Op::State(_) | Op::Update(_))
             || self.is_view(id)
     }
 
-    /// Values that a node reads, without views and constants.
+    /// Returns the values that a node reads. A view counts as the value whose storage it uses; constants are left out.
     fn computed_operands(&self, id: NodeId) -> BTreeSet<NodeId> {
         let roots = self.graph.operands(id).into_iter().filter_map(|o| self.root.get(&o).copied());
         roots.filter(|r| !matches!(self.graph.op(*r), Op::Constant(_))).collect()
@@ -86,7 +86,7 @@ impl<'g> Nodes<'g> {
         elements.scale(tensor.dtype.on_device().bytes()).range(&self.graph.bounds).1.into()
     }
 
-    /// Increase of live bytes if a node is computed next.
+    /// Increase of live bytes if a node is computed next; negative if memory becomes free.
     fn growth(&self, id: NodeId) -> i128 {
         let done = |o: &NodeId| self.readers.get(o).is_some_and(|r| r.len() == 1 && r.contains(&id));
         let freed: i128 = self.computed_operands(id).iter().filter(|o| done(o)).map(|o| self.bytes(*o)).sum();
@@ -107,7 +107,8 @@ fn by_level(graph: &Graph, given: &[NodeId]) -> Vec<NodeId> {
     order
 }
 
-/// Keeps the given order, except that among ready users of one operand the one with the least growth goes first.
+/// Keeps the given order, except that among ready users of one operand the one with the least growth of live bytes goes
+/// first.
 fn siblings_by_growth(graph: &Graph, given: &[NodeId]) -> Vec<NodeId> {
     let mut nodes = Nodes::new(graph, given);
     let place: BTreeMap<NodeId, usize> = given.iter().enumerate().map(|(i, id)| (*id, i)).collect();

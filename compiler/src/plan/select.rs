@@ -54,7 +54,7 @@ fn apply_override(choices: &mut [Choice], problem: &Problem<'_>) {
     }
 }
 
-/// Adds to the first candidate's reason why no other candidate replaced it.
+/// Adds to the first candidate's reason a text that says why an override or a measurement was not used.
 fn add_reason(choices: &mut [Choice], what: &str) {
     if let Some(choice) = choices.first_mut() {
         choice.candidate.reason = format!("{what}; {}", choice.candidate.reason);
@@ -70,7 +70,10 @@ fn apply_measurements(choices: &mut [Choice], problem: &Problem<'_>, tuning: &Da
     let outcomes: Vec<Option<Outcome>> =
         choices.iter().map(|c| measured.get(&tuning::configuration_with_hash(c))).collect();
     if outcomes.first().is_none_or(Option::is_none) {
-        add_reason(choices, "the tuning database lacks this candidate, so its measurements are ignored");
+        add_reason(
+            choices,
+            "the tuning database lacks this candidate, so the measurements of this problem are ignored",
+        );
         return;
     }
     for (choice, outcome) in choices.iter_mut().zip(outcomes) {

@@ -1,5 +1,5 @@
 //! Selects candidates that start fast, on targets that compile all shaders at each start: among candidates of similar
-//! cost, one with a shader that is already compiled, else one with the shortest shader.
+//! cost, one whose shader another dispatch of the bundle already uses, else one with the shortest shader.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,11 @@ use super::params::Params;
 use super::{device_limits, faults};
 use crate::error::OpError;
 use crate::shader::Launch;
+use crate::shader::launch::specialize_all;
 use crate::shader::merge_shaders::{MergeKey, merge_key};
 use crate::shader::problem::Problem;
 
-/// Shaders of the launches so far.
+/// Shaders of the launches that were added to the plan so far.
 #[derive(Debug, Default)]
 pub(super) struct CompiledShaders(BTreeSet<MergeKey>);
 
@@ -38,12 +39,16 @@ impl CompiledShaders {
         let limit = first.candidate.cost * params.least_source_max_cost_ratio;
         let mut least: Option<(usize, usize)> = None;
         for (at, choice) in choices.iter().enumerate().take_while(|(_, c)| c.candidate.cost <= limit) {
-            let launches = (choice.kernel.launches)(problem, &choice.candidate)?;
-            let runs = device_limits::exceeded(&launches, problem.bounds, problem.target).is_none()
-                && faults::refused(&launches, problem.target).is_none()
-                && !launches.iter().any(|launch| launch.partial_texels);
+            let drafts = (choice.kernel.launches)(problem, &choice.candidate)?;
+            let runs = device_limits::exceeded(&drafts, problem.bounds, problem.target).is_none()
+                && faults::refused(&drafts, problem.target).is_none()
+                && !drafts.iter().any(|launch| launch.partial_texels);
+            if !runs {
+                continue;
+            }
+            let launches = specialize_all(drafts)?;
             let added = self.added_bytes(&launches);
-            if runs && least.is_none_or(|(bytes, _)| added < bytes) {
+            if least.is_none_or(|(bytes, _)| added < bytes) {
                 least = Some((added, at));
             }
         }

@@ -1,4 +1,5 @@
-//! Trials: candidates without their model, many in one plan, so that one bundle measures them all.
+//! Trials: measurements of single candidates without the model around them. One plan holds many trials, so that one bundle
+//! measures all of them.
 //!
 //! Tensors in textures are measured in buffers. Operands that are not constants become inputs of the plan; results and
 //! scratch buffers share the arena. Each dispatch waits for the one before, so that dispatches are timed separately.
@@ -15,6 +16,7 @@ use crate::error::{Error, OpError, Result};
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::op::Constant;
 use crate::ir::tensor::DType;
+use crate::shader::launch::specialize_all;
 use crate::shader::pack::Packed;
 use crate::shader::problem::{Operand, Placement, Problem, storage_elements};
 use crate::shader::{Bound, Launch};
@@ -23,7 +25,7 @@ use crate::target::TargetProfile;
 /// Sizes of tensors are rounded up to this many bytes, so that a vec4 can be read at the end of any tensor.
 const TENSOR_ALIGNMENT: u64 = 16;
 
-/// One candidate of one problem.
+/// Measurement of the time of one candidate for one problem.
 #[derive(Debug, Clone)]
 pub struct Trial {
     /// Key of the problem in a tuning database.
@@ -37,24 +39,25 @@ pub struct Trial {
     bounds: Bounds,
 }
 
-/// Source of an operand.
+/// Source of an operand of the measured problem.
 #[derive(Debug, Clone)]
 enum OperandSource {
     Constant(Constant),
-    /// An input, with its number of elements.
+    /// An input of the measuring plan, with the operand's element type and number of elements.
     Input(DType, u64),
 }
 
 impl Trial {
-    /// Creates the trial of a candidate. Returns `None` if it exceeds a limit of the target.
+    /// Creates the measurement of a candidate for a problem. Returns `None` if the candidate exceeds a limit of the target.
     ///
     /// # Errors
     /// If the kernel cannot be specialized.
     pub fn new(problem: &Problem<'_>, choice: &Choice) -> Result<Option<Self>, OpError> {
-        let launches = (choice.kernel.launches)(&problem.in_buffers(), &choice.candidate)?;
-        if device_limits::exceeded(&launches, problem.bounds, problem.target).is_some() {
+        let drafts = (choice.kernel.launches)(&problem.in_buffers(), &choice.candidate)?;
+        if device_limits::exceeded(&drafts, problem.bounds, problem.target).is_some() {
             return Ok(None);
         }
+        let launches = specialize_all(drafts)?;
         let source = |o: &Operand<'_>| match o.quantized.map(|codes| codes.source).or(o.constant) {
             Some(constant) => OperandSource::Constant(constant.clone()),
             None => OperandSource::Input(o.dtype, extent(o, problem.bounds)),
@@ -71,17 +74,17 @@ impl Trial {
         }))
     }
 
-    /// Bounds of the symbols of its problem.
+    /// Bounds of the symbols in the sizes of the measured problem.
     pub fn bounds(&self) -> &Bounds {
         &self.bounds
     }
 
-    /// Number of dispatches.
+    /// Number of dispatches in one run of the measured candidate.
     pub fn dispatches(&self) -> usize {
         self.launches.len()
     }
 
-    /// Approximate bytes of memory.
+    /// Approximate bytes of the operands and the result of the measured problem.
     pub fn bytes(&self) -> u64 {
         let operand = |source: &OperandSource| match source {
             OperandSource::Constant(constant) => constant.bytes.len() as u64,
@@ -91,7 +94,8 @@ impl Trial {
     }
 }
 
-/// Elements from the start of the storage to the last one of the tensor, at the upper bounds.
+/// Returns the number of elements from the start of a tensor's storage to the tensor's last element, at the upper
+/// bounds of the symbols.
 fn extent(operand: &Operand<'_>, bounds: &Bounds) -> u64 {
     let end = match &operand.placement {
         Placement::Strided { strides, offset } => {
@@ -107,15 +111,15 @@ fn extent(operand: &Operand<'_>, bounds: &Bounds) -> u64 {
     u64::try_from(end).unwrap_or(0).max(1).next_multiple_of(4)
 }
 
-/// Label of dispatches that belong to no trial.
+/// Label of dispatches that are not measured, because they only warm up the device.
 const WARM_UP: &str = "warm-up";
 
-/// Number of warm-up runs of the first trial.
+/// Number of times that the first candidate runs, without being measured, to warm up the device.
 const WARM_UPS: usize = 16;
 
-/// Returns a plan that runs trials with equal symbols one after the other. Each dispatch has its trial's index as
-/// label. The first trial runs several more times before all others, because the first dispatches of a run include the
-/// wake-up time of the device, which is longest on processors that wake their threads one by one.
+/// Returns a plan that runs trials (measurements of single candidates) one after the other; their symbols must have equal bounds.
+/// Each dispatch has its trial's index as label. The first trial runs several more times before all others, because the first
+/// dispatches of a run include the wake-up time of the device, which is longest on processors that wake their threads one by one.
 ///
 /// # Errors
 /// If a trial exceeds a limit of the target.
@@ -146,7 +150,8 @@ pub fn plan(trials: &[Trial], target: &TargetProfile) -> Result<Plan> {
     Ok(plan)
 }
 
-/// Inputs by operand index, element type and size. Two operands of one problem never share an input.
+/// Index of each input of the measuring plan, by operand index, element type and number of elements. Two operands of one problem
+/// never share an input.
 type Inputs = BTreeMap<(usize, &'static str, u64), usize>;
 
 fn add_trial(
@@ -179,7 +184,8 @@ fn add_trial(
         }
         let mut locations = Vec::with_capacity(launch.bindings.len());
         for binding in &launch.bindings {
-            let missing = || Error::internal("trial", "a launch binds an operand that its problem lacks");
+            let missing =
+                || Error::internal("trial", "a launch binds an operand that the measured problem lacks");
             locations.push(match binding.bound {
                 Bound::Operand(k) => match trial.operands.get(k).ok_or_else(missing)? {
                     OperandSource::Constant(constant) => add_weight(plan, Packed::dense(constant)),

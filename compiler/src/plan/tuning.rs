@@ -23,23 +23,22 @@ use super::choice::Choice;
 use crate::error::{Error, Result};
 use crate::ir::graph_text::{epilogue_text, op_text};
 use crate::shader::problem::{Operand, Placement, Problem};
+use crate::shader::specialize::strip_comments;
 
 const FIRST_LINE: &str = "driftc tuning 1";
-/// Comment that marks a loop to unroll, which changes the shader.
-const UNROLL: &str = "// unroll";
-/// Maximum size of a database file.
+/// Maximum bytes of a tuning database file.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Result of a measurement.
+/// Result of the measurement of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Outcome {
-    /// Time in nanoseconds, positive.
+    /// Measured time in nanoseconds, positive.
     Time(f64),
     /// The driver refused the pipeline or lost the device.
     Failed,
 }
 
-/// Measurements of one problem, by [`configuration_with_hash`].
+/// Measurements of one problem, by the candidate's key in the tuning database ([`configuration_with_hash`]).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Measured(BTreeMap<String, Outcome>);
 
@@ -56,42 +55,46 @@ pub struct Database {
 }
 
 impl Measured {
-    /// Returns the result for a [`configuration_with_hash`].
+    /// Returns the measurement of a candidate, given its key in the tuning database ([`configuration_with_hash`]).
     pub fn get(&self, configuration: &str) -> Option<Outcome> {
         self.0.get(configuration).copied()
     }
 
-    /// Iterates over all configurations with their results.
+    /// Iterates over all measured configurations of the problem with their results.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Outcome)> {
         self.0.iter().map(|(configuration, outcome)| (configuration.as_str(), *outcome))
     }
 }
 
 impl Database {
-    /// Reads a database file.
+    /// Reads a tuning database from a file.
     ///
     /// # Errors
-    /// If the file cannot be read, or is not a database.
+    /// If the file cannot be read, or is not a tuning database.
     pub fn load(path: &Path) -> Result<Self> {
         let wrong = |e: std::io::Error| Error::Io { path: path.to_owned(), reason: e.to_string() };
         let size = std::fs::metadata(path).map_err(wrong)?.len();
         if size > MAX_BYTES {
-            return Err(malformed(path, 0, &format!("it is {size} bytes long")));
+            return Err(malformed(
+                path,
+                0,
+                &format!("the file has {size} bytes; at most {MAX_BYTES} are read"),
+            ));
         }
         let bytes = std::fs::read(path).map_err(wrong)?;
-        let text = String::from_utf8(bytes).map_err(|_| malformed(path, 0, "it is not text"))?;
+        let text = String::from_utf8(bytes).map_err(|_| malformed(path, 0, "the file is not UTF-8 text"))?;
         Self::parse(&text).map_err(|(line, reason)| malformed(path, line, &reason))
     }
 
-    /// Parses the text form.
+    /// Parses the text form of a tuning database.
     ///
     /// # Errors
-    /// The number of the invalid line, counted from 1, and the reason.
+    /// Returns the number of the invalid line, counted from 1, and the reason.
     pub fn parse(text: &str) -> std::result::Result<Self, (usize, String)> {
         let mut database = Self::default();
         let mut lines = text.lines().zip(1..);
         if lines.next().map(|(line, _)| line.trim_end()) != Some(FIRST_LINE) {
-            return Err((1, format!("it does not start with `{FIRST_LINE}`")));
+            return Err((1, format!("the file does not start with `{FIRST_LINE}`")));
         }
         let (mut section, mut problem): (Option<&mut Section>, Option<String>) = (None, None);
         for (line, number) in lines {
@@ -106,7 +109,7 @@ impl Database {
                 continue;
             }
             let section =
-                section.as_deref_mut().ok_or_else(|| wrong("there is no `target` line before it"))?;
+                section.as_deref_mut().ok_or_else(|| wrong("there is no `target` line before this line"))?;
             if let Some(device) = line.strip_prefix("device ") {
                 section.device = device.to_string();
             } else if let Some(key) = line.strip_prefix("problem ") {
@@ -117,7 +120,8 @@ impl Database {
             {
                 let outcome = parse_outcome(outcome)
                     .ok_or_else(|| wrong("expected a positive number of nanoseconds or `failed`"))?;
-                let key = problem.as_ref().ok_or_else(|| wrong("there is no `problem` line before it"))?;
+                let key =
+                    problem.as_ref().ok_or_else(|| wrong("there is no `problem` line before this line"))?;
                 if let Some(measured) = section.problems.get_mut(key) {
                     measured.0.insert(configuration.to_string(), outcome);
                 }
@@ -128,7 +132,7 @@ impl Database {
         Ok(database)
     }
 
-    /// Returns the canonical text form.
+    /// Returns the canonical text form of the tuning database.
     pub fn text(&self) -> String {
         let mut text = format!("{FIRST_LINE}\n");
         let mut line = |what: std::fmt::Arguments<'_>| text.write_fmt(what).unwrap_or_default();
@@ -152,27 +156,29 @@ impl Database {
         text
     }
 
-    /// Returns the hash of the text form, for a bundle's provenance.
+    /// Returns the hash of the tuning database's text form, for a bundle's provenance.
     pub fn hash(&self) -> String {
         blake3::hash(self.text().as_bytes()).to_hex().to_string()
     }
 
-    /// Returns the device on which a target was measured.
+    /// Returns the name of the device on which a target was measured.
     pub fn device(&self, target: &str) -> Option<&str> {
         self.targets.get(target).map(|s| s.device.as_str()).filter(|d| !d.is_empty())
     }
 
-    /// Sets the device on which a target was measured.
+    /// Sets the name of the device on which a target was measured.
     pub fn set_device(&mut self, target: &str, device: &str) {
         self.targets.entry(target.to_string()).or_default().device = device.lines().collect();
     }
 
-    /// Returns the measurements of a problem. Calls `key` only if the database has the target.
+    /// Returns the measurements of a problem for a target. `key` computes the problem's key; it is called only if the database
+    /// has the target.
     pub fn measured(&self, target: &str, key: impl FnOnce() -> String) -> Option<&Measured> {
         self.targets.get(target)?.problems.get(&key())
     }
 
-    /// Inserts a result, replacing an earlier one. Times are rounded to nanoseconds, as in the text form.
+    /// Inserts the result of a measurement, replacing an earlier one. Times are rounded to nanoseconds, as in the text
+    /// form.
     pub fn insert(&mut self, target: &str, key: &str, configuration: &str, outcome: Outcome) {
         let outcome = match outcome {
             Outcome::Time(ns) => Outcome::Time(ns.round().max(1.0)),
@@ -211,20 +217,16 @@ fn sort_key(outcome: Outcome) -> f64 {
     }
 }
 
-/// Returns the key of a candidate: kernel, hash of its source without comments, and knobs.
+/// Returns the key of a candidate in a tuning database: kernel, hash of its source without comments, and knobs.
 pub fn configuration_with_hash(choice: &Choice) -> String {
     let kernel = format!("{}/{}", choice.kernel.name, source_hash(choice.kernel.wgsl));
     with_knobs(kernel, choice)
 }
 
-/// Returns the first eight digits of the hash of a kernel's source. Comments do not count, except the mark of unrolled loops.
+/// Returns the first eight digits of the hash of a kernel's source. Comments do not count,
+/// except markers of unrolled loops; indentation does.
 pub fn source_hash(wgsl: &str) -> String {
-    let code = wgsl.lines().map(|line| match line.trim() {
-        mark if mark.starts_with(UNROLL) => mark,
-        line => line.split("//").next().unwrap_or_default().trim_end(),
-    });
-    let code: Vec<&str> = code.filter(|line| !line.is_empty()).collect();
-    blake3::hash(code.join("\n").as_bytes()).to_hex().chars().take(8).collect()
+    blake3::hash(strip_comments(wgsl).as_bytes()).to_hex().chars().take(8).collect()
 }
 
 /// Returns the key of a candidate in a profile's overrides: kernel and knobs.

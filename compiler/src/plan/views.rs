@@ -1,4 +1,4 @@
-//! Views: operators that only address the same storage in another way, so they need no dispatch.
+//! Views: operators that only address their operand's storage in another way, so they need no dispatch.
 
 use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
@@ -6,7 +6,8 @@ use crate::ir::op::Op;
 use crate::ir::tensor::Layout;
 use crate::shader::problem::{Placement, dense_strides};
 
-/// Returns the placement of a view operator's result in its operand's storage. Returns `None` if elements must move.
+/// Returns the placement of a view operator's result in its operand's storage. Returns `None` if elements must move in
+/// memory.
 pub fn view(op: &Op, shape: &[Dim], placement: &Placement, result: &[Dim]) -> Option<Placement> {
     let Placement::Strided { strides, offset } = placement else { return None };
     let offset = offset.clone();
@@ -116,12 +117,12 @@ fn reshape(from: &[Dim], strides: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
     (i == old.len() && j == new.len()).then_some(out)
 }
 
-/// True if a tensor with these strides is dense; axes of size 1 do not count.
+/// True if a tensor with the given strides is dense and row-major. The strides of axes of size 1 do not matter.
 fn is_dense(shape: &[Dim], strides: &[Dim]) -> bool {
     shape.iter().zip(strides).zip(dense_strides(shape)).all(|((d, a), b)| d.is(1) || *a == b)
 }
 
-/// True if `a` is the smaller of two unequal products, so that the next axis is multiplied into it.
+/// True if `a` is smaller than `b`. Both are products of axis sizes. Symbolic products are compared by divisibility.
 fn is_smaller(a: &Dim, b: &Dim) -> bool {
     match (a.as_known(), b.as_known()) {
         (Some(a), Some(b)) => a < b,
@@ -173,7 +174,7 @@ mod tests {
         assert_eq!(reshape(&from, &pixels, &other), None);
     }
 
-    /// Placement of the value before a transposition of heads that is followed by a reshape.
+    /// Returns the placement of the value before a transposition of heads that is followed by a reshape.
     fn heads(perm: &str, merged: &str) -> Option<Placement> {
         let graph = format!(
             "symbol s 1..9\n%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[1,6,\"s\",8]}}\n%1 = exp %0\n%2 = transpose %1 {{\"perm\":{perm}}}\n%3 = reshape %2 {{\"shape\":{merged}}}\n%4 = exp %3\noutput \"y\" %4\n"

@@ -16,18 +16,18 @@ use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Op, QuantizeRows, Slice, State, Transpose, Update};
 use crate::ir::tensor::DType;
 
-/// Operands of attention that are caches.
+/// Operand indices of attention that may be KV caches: keys and values.
 const KEYS_AND_VALUES: [usize; 2] = [1, 2];
 
-/// A cache that an attention reads.
+/// A KV cache that an attention reads.
 struct Cache {
     state: State,
-    /// Rows that a run adds.
+    /// Node with the rows (keys or values) that a run adds to the cache.
     new: NodeId,
     update: Update,
-    /// Node of the update: the cache after a run.
+    /// Node that updates the KV cache: its value is the cache after a run.
     updated: NodeId,
-    /// Views between the update and the attention, first to last.
+    /// Views between the update of the cache and the attention, first to last.
     views: Vec<Op>,
 }
 
@@ -62,7 +62,7 @@ pub fn run<'a>(graphs: impl IntoIterator<Item = (&'a str, &'a mut Graph)>) -> Re
     }
 }
 
-/// Quantizes the caches of a graph, and returns their names in order.
+/// Quantizes the KV caches of a graph, and returns their names in order.
 fn quantize_graph(graph: &mut Graph) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for id in graph.topological() {
@@ -89,8 +89,8 @@ fn quantize_graph(graph: &mut Graph) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Returns the cache that operand `view` of an attention shows. Returns `None` if it is not a cache, or has other
-/// readers.
+/// Returns the KV cache that an attention reads through its operand `view`. Returns `None` if the operand does not show
+/// a cache, or the cache has other readers.
 fn find_cache(graph: &Graph, attention: NodeId, view: NodeId) -> Option<Cache> {
     let mut views = Vec::new();
     let (mut at, mut user) = (view, attention);
@@ -126,13 +126,13 @@ fn find_cache(graph: &Graph, attention: NodeId, view: NodeId) -> Option<Cache> {
     })
 }
 
-/// True if a slice keeps all of an axis.
+/// True if a slice keeps all positions of an axis, whose size is given.
 fn is_whole(slice: &Slice, axis: usize, size: &Dim) -> bool {
     let same = slice.sizes.get(axis) == Some(size) && slice.starts.get(axis).is_some_and(|start| start.is(0));
     same && slice.steps.get(axis) == Some(&1)
 }
 
-/// Quantizes a cache and returns the view for attention.
+/// Quantizes a KV cache, and returns the view of it that attention reads.
 fn quantize_cache(graph: &mut Graph, cache: Cache) -> Result<NodeId> {
     let Cache { mut state, new, update, updated, views } = cache;
     let words = state.shape.last().map_or(1, |size| size / 4 + 1);

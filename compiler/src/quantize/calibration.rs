@@ -27,43 +27,44 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{BinaryFn, Constant, Element, Elementwise, Op};
 use crate::ir::tensor::DType;
 
-/// Number of steps of alpha from 0 to 1.
+/// Number of equal steps in which calibration tries alpha from 0 to 1.
 const ALPHA_STEPS: usize = 20;
-/// Maximum number of rows of a weight matrix that errors are computed from.
+/// Maximum number of rows of a weight matrix from which quantization errors are computed.
 const MAX_ROWS: usize = 256;
-/// Minimum magnitude as a fraction of the largest.
+/// Minimum magnitude of an input channel in the formula of the factors, as a fraction of the largest magnitude. Smaller
+/// magnitudes count as this minimum.
 const MIN_MAGNITUDE: f64 = 1e-4;
 
-/// Factors of weights, by the weight's range of the model's file.
+/// Calibration factors of weights, by the weight's byte range in the model's file.
 #[derive(Debug, Clone, Default)]
 pub struct Calibration {
     factors: BTreeMap<(usize, usize), ColumnFactors>,
 }
 
-/// Factors of the inputs of a matmul, and their reciprocals.
+/// Calibration factors of the inputs of a matmul, one for each input channel, and their reciprocals.
 #[derive(Debug, Clone)]
 struct ColumnFactors {
     factors: Arc<Vec<f32>>,
     inverse: Arc<Vec<f32>>,
 }
 
-/// Matmuls that read the same value.
+/// A group of matmuls that read the same value as their input.
 struct Group {
     value: NodeId,
     source: Source,
-    /// Weights of the matmuls.
+    /// Weights of the matmuls that read the same value, one for each matmul.
     weights: Vec<NodeId>,
 }
 
-/// Place where the inputs of matmuls are divided.
+/// Place in the graph where the inputs of matmuls are divided by the calibration factors.
 enum Source {
-    /// Scale and bias of a norm.
+    /// Scale and bias of the norm that computes the inputs.
     Norm,
-    /// Weights of the matmul whose result a gate is multiplied by.
+    /// Weights of the matmul (`up`) by whose result a gate is multiplied.
     Gate(NodeId),
 }
 
-/// Statistics of an input of matmuls: sums over the positions of the sample text, for each channel.
+/// Statistics of one value that is the input of matmuls: sums over all positions of the sample text, one for each channel.
 #[derive(Default)]
 struct InputStatistics {
     magnitudes: Vec<f64>,
@@ -75,7 +76,7 @@ impl Calibration {
     /// Calibrates a graph whose only input is ids `[1, tokens]` on chunks of sample text.
     ///
     /// # Errors
-    /// If the graph has other inputs, or `weights` is f16; also like [`trace`].
+    /// If the graph has other inputs, or `weights` is f16, or if the CPU reference cannot evaluate the graph.
     pub fn from_text(graph: &Graph, weights: Weights, chunks: &[Vec<i64>]) -> Result<Self> {
         let input = match graph.inputs() {
             [id] => graph.input(*id).filter(|input| input.dtype.is_integer() && input.shape.len() == 2),
@@ -117,12 +118,13 @@ impl Calibration {
         Ok(calibration)
     }
 
-    /// Number of weights with factors.
+    /// Number of weight matrices that have calibration factors.
     pub fn count(&self) -> usize {
         self.factors.len()
     }
 
-    /// Divides the inputs of matmuls in the graph. Returns the factors for the weights.
+    /// Divides the inputs of matmuls in the graph by the calibration factors. Returns the factors by which each weight
+    /// must be multiplied.
     pub(super) fn apply(&self, graph: &mut Graph) -> Result<BTreeMap<NodeId, ChannelFactors>> {
         let mut all: BTreeMap<NodeId, ChannelFactors> = BTreeMap::new();
         if self.factors.is_empty() {
@@ -147,7 +149,7 @@ impl Calibration {
     }
 }
 
-/// Multiplies scale and bias of a norm.
+/// Multiplies scale and bias of a norm by the reciprocals of calibration factors.
 fn scale_norm(graph: &mut Graph, norm: NodeId, inverse: &[f32]) -> Result<()> {
     let name = graph.node(norm).name.clone();
     for operand in graph.operands(norm).into_iter().skip(1) {
@@ -161,12 +163,13 @@ fn scale_norm(graph: &mut Graph, norm: NodeId, inverse: &[f32]) -> Result<()> {
     Ok(())
 }
 
-/// Address and length of a constant's bytes.
+/// Returns the host address of a constant's stored bytes, and their number. Returns `None` if the node is not a constant.
 fn file_range(graph: &Graph, id: NodeId) -> Option<(usize, usize)> {
     graph.constant(id).map(|constant| (constant.bytes.as_ptr() as usize, constant.bytes.len()))
 }
 
-/// Values that can be divided at their source and whose only users are matmuls with quantizable weights.
+/// Returns the inputs of matmuls that can be divided by calibration factors in the node that computes them (a norm or a gate),
+/// and whose only users are matmuls with quantizable weights.
 fn groups(graph: &Graph) -> Vec<Group> {
     let group = |value: NodeId| {
         let node = graph.node(value);
@@ -199,7 +202,8 @@ fn groups(graph: &Graph) -> Vec<Group> {
     graph.ids().into_iter().filter_map(group).collect()
 }
 
-/// Returns the quantizable weight of a matmul. Returns `None` if it has other users, or the node is not a matmul.
+/// Returns the quantizable weight of a matmul. Returns `None` if the weight has other users, or the node is not a
+/// matmul.
 fn exclusive_weight(graph: &Graph, matmul: NodeId) -> Option<NodeId> {
     let Op::MatMul(_) = graph.op(matmul) else { return None };
     let mut id = *graph.operands(matmul).get(1)?;
@@ -219,7 +223,7 @@ fn exclusive_weight(graph: &Graph, matmul: NodeId) -> Option<NodeId> {
     }
 }
 
-/// A sample of the rows of a weight matrix.
+/// A sample of the rows of a weight matrix, for the estimate of quantization errors.
 struct WeightSample {
     values: Vec<f32>,
     bytes: Content,
@@ -248,8 +252,8 @@ impl WeightSample {
         Ok(Self { values, bytes, size, scheme: scheme(weights, name) })
     }
 
-    /// Returns the squared error of the matmul if columns are multiplied by factors before quantization. `squares` are
-    /// the sums of squares of its inputs.
+    /// Returns the estimated squared error of a matmul's results if the weight's columns are multiplied by factors before
+    /// quantization. `squares` are the sums of squares of the matmul's inputs.
     fn squared_error(&self, factors: &Arc<Vec<f32>>, squares: &[f64]) -> std::result::Result<f64, OpError> {
         let multiplied = ChannelFactors { rows: None, columns: Some(Arc::clone(factors)) };
         let layout = (self.size, [self.size[1], 1]);
@@ -267,7 +271,7 @@ impl WeightSample {
 }
 
 impl InputStatistics {
-    /// Adds the values of one chunk.
+    /// Adds the values of one chunk of the sample text to the statistics.
     fn add(&mut self, value: &Array) {
         let (Ok(values), Some(width)) = (value.floats(), value.shape.last().filter(|n| **n > 0)) else {
             return;
@@ -284,7 +288,7 @@ impl InputStatistics {
         }
     }
 
-    /// Returns the factors with the least error. Returns `None` if that is no scaling.
+    /// Returns the calibration factors with the least error. Returns `None` if the error is least without factors.
     fn best_factors(&self, samples: &[WeightSample]) -> std::result::Result<Option<Vec<f32>>, OpError> {
         let largest = self.magnitudes.iter().copied().fold(0.0, f64::max);
         if largest == 0.0 || samples.iter().any(|sample| sample.size[1] != self.magnitudes.len()) {
@@ -326,7 +330,7 @@ mod tests {
     use crate::ir::tensor::DType;
     use crate::quantize::run;
 
-    /// A gated MLP after a norm in which every 20th channel is large.
+    /// A test graph: a gated MLP after a norm in which every 20th channel is large.
     fn layer() -> Graph {
         let mut graph = Graph::default();
         graph.bounds.insert("seq".to_string(), (1, 64));
@@ -376,7 +380,10 @@ mod tests {
                 squares.sqrt()
             };
             let (plain, calibrated) = (error(&Calibration::default()), error(&found));
-            assert!(calibrated < 0.95 * plain, "{weights}: {calibrated}, and {plain} without");
+            assert!(
+                calibrated < 0.95 * plain,
+                "{weights}: the error is {calibrated} with calibration, {plain} without"
+            );
         }
     }
 

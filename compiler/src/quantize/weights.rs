@@ -1,4 +1,4 @@
-//! Storage formats of weights, and the weights that they apply to.
+//! Storage formats of weights, and rules for the weights that each format applies to.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,19 +9,20 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Element, Elementwise, Op};
 use crate::ir::tensor::DType;
 
-/// Default group size of `w4`.
+/// Default group size of the weight format `w4`.
 const GROUP: usize = 128;
 
-/// Storage of weights.
+/// Storage format of a model's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weights {
     /// f16.
     F16,
-    /// 8 bits, with a scale for each output.
+    /// 8 bits for each weight, with a scale for each output of a matmul.
     Q8,
-    /// 8 bits for attention and 4 bits for all other weights, with a scale for each output.
+    /// 8 bits for each weight of attention and 4 bits for each other weight, with a scale for each output of a matmul.
     Q844,
-    /// 4 bits, with a scale for each group of this many inputs. If true, groups have zero points.
+    /// 4 bits for each weight, with a scale for each group of inputs of an output; the number is the group size. The flag is true
+    /// if each group also has a zero point.
     W4(usize, bool),
 }
 
@@ -63,17 +64,19 @@ impl FromStr for Weights {
     }
 }
 
-/// Use of a matrix. Scales belong to the outputs of a matmul, on the given axis, or to the rows of a table.
+/// Use of a weight matrix. The use decides which axis the scales belong to: the axis of a matmul's outputs, or the axis of an
+/// embedding table's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
-    /// Second operand of a matmul, with its axis of outputs.
+    /// The matrix is the second operand of a matmul. The number is the axis of the matrix that has one position for each output
+    /// of the matmul.
     MatMul(usize),
-    /// Embedding table.
+    /// The matrix is an embedding table.
     Table,
 }
 
-/// Returns the axis of a constant float matrix that counts outputs of matmuls, or rows of an embedding table. Returns
-/// `None` for other constants, and if the uses do not agree on the axis.
+/// Returns the axis of a constant float matrix that has one position for each output of a matmul or for each row of an embedding
+/// table. Returns `None` for other constants, and if two uses of the matrix need different axes.
 pub(super) fn output_axis(graph: &Graph, id: NodeId) -> Option<usize> {
     let constant = graph.constant(id)?;
     let (stored, axes) = match &constant.encoding {
@@ -95,7 +98,7 @@ pub(super) fn output_axis(graph: &Graph, id: NodeId) -> Option<usize> {
 }
 
 /// Collects the uses of a constant or, if `transposed`, of its transpose. Returns `None` if any use is not a matmul or
-/// a table.
+/// a look-up in an embedding table.
 fn collect_uses(graph: &Graph, id: NodeId, transposed: bool, uses: &mut Vec<Use>) -> Option<()> {
     if graph.is_output(id) {
         return None;
@@ -126,7 +129,7 @@ fn collect_uses(graph: &Graph, id: NodeId, transposed: bool, uses: &mut Vec<Use>
     Some(())
 }
 
-/// Returns the quantization scheme of a weight by its name.
+/// Returns the quantization scheme of a weight, which depends on the weight's name.
 pub(super) fn scheme(weights: Weights, name: &str) -> QuantScheme {
     let per_output = |bits| QuantScheme { bits, group: None, asymmetric: false };
     match weights {
@@ -143,12 +146,13 @@ fn is_attention(name: &str) -> bool {
         .any(|part| name.contains(part))
 }
 
-/// True if a table holds embeddings, not rotary angles or masks.
+/// True if a table holds embeddings, by its name, and not rotary angles or masks.
 fn is_embedding(name: &str) -> bool {
     ["emb", "wte", "wpe"].iter().any(|part| name.contains(part))
 }
 
-/// True if a matmul selects experts. Its matrix is small, and errors in it change the selection.
+/// True if a matmul selects experts, by the name of its weight. Its matrix is small, and errors in it change the
+/// selection.
 fn is_router(name: &str) -> bool {
     let name = name.strip_suffix(".weight").unwrap_or(name);
     name.ends_with(".gate") || name.contains("router") || name.contains("ffn_gate_inp")

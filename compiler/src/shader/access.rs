@@ -1,72 +1,76 @@
-//! Coordinate translation: WGSL expressions for the address of a logical element.
+//! Translation of coordinates to addresses: WGSL expressions for the memory address of a tensor element.
 //!
-//! A kernel uses logical coordinates. The WGSL generated here turns them into addresses for the tensor's layout, so
-//! that every kernel works with every layout and storage kind. [`crate::ir::storage`] has the formulas.
+//! A kernel uses logical coordinates, one per axis. The WGSL that this module generates turns them into addresses for
+//! the tensor's layout, so that every kernel works with every layout and storage kind. [`crate::ir::storage`] has the formulas.
 
 use super::problem::{Operand, Placement};
 use super::size_params::SizeParams;
 use crate::ir::dim::Dim;
 use crate::ir::storage::{SliceSizes, Storage};
 
-/// Logical coordinates as WGSL expressions of type u32.
+/// Logical coordinates of one or four tensor elements, as WGSL expressions of type u32.
 #[derive(Debug, Clone)]
 pub struct Coordinates {
-    /// One expression per axis. On the lane axis it counts groups of 4 elements.
+    /// One coordinate per axis. On the axis named by `lanes`, the coordinate counts groups of 4 elements.
     pub axes: Vec<String>,
-    /// Axis along which one access covers 4 elements. `None` accesses one element.
+    /// Axis along which the access covers 4 neighboring elements. `None` means an access to one element.
     pub lanes: Option<usize>,
-    /// Position `(y*W + x)*N + n` of a tensor in slices of 4 channels. If present, it replaces the spatial axes.
+    /// Flat position `(y*W + x)*N + n` of a pixel in a tensor in slices of 4 channels. If present, it replaces the
+    /// coordinates of the spatial axes.
     pub pixel: Option<String>,
-    /// Index of the vec4 in the buffer, if the tensor's layout equals the layout of the iterated tensor.
+    /// Index of the accessed vec4 in the buffer. Present only if the tensor's layout equals the layout of the tensor
+    /// over which the kernel iterates.
     pub vec4_index: Option<String>,
 }
 
 impl Coordinates {
-    /// Coordinates of one element.
+    /// Creates the coordinates of one element.
     pub fn element(axes: Vec<String>) -> Self {
         Self { axes, lanes: None, pixel: None, vec4_index: None }
     }
 
-    /// Coordinates of 4 neighboring elements along `axis`.
+    /// Creates the coordinates of 4 neighboring elements along `axis`.
     pub fn vec4(axes: Vec<String>, axis: usize) -> Self {
         Self { axes, lanes: Some(axis), pixel: None, vec4_index: None }
     }
 }
 
-/// Form of an access to a tensor's memory.
+/// Form of an access to one or four elements in a tensor's memory. If the tensor is in a texture, an index is the coordinates of
+/// a texel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// One vec4 of a buffer of vectors, or one texel.
+    /// Access to one vec4 of a buffer of vectors, or to one texel.
     Vector {
-        /// Index of the vec4, or coordinates of the texel. The other variants may also hold texel coordinates.
+        /// Index of the vec4 in the buffer, or coordinates of the texel in the texture.
         index: String,
     },
-    /// One scalar. If the buffer holds vectors, `lane` selects the component.
+    /// Access to one scalar. If the buffer holds vectors, `lane` selects the component.
     Scalar {
-        /// Index of the scalar, or of the vector that holds it.
+        /// Index of the scalar in the buffer, or of the vector that holds the scalar.
         index: String,
-        /// Component of the vector.
+        /// Component of the vector, if the buffer holds vectors.
         lane: Option<String>,
     },
-    /// One scalar, repeated in all 4 lanes.
+    /// Read of one scalar that is repeated in all 4 components of a vector.
     Splat {
-        /// Index of the scalar.
+        /// Index of the scalar in the buffer.
         index: String,
     },
-    /// Four scalars at separate indices. With a guard, lane j is accessed only if `first + j < limit`.
+    /// Access to four scalars at separate indices. With a guard `(first, limit)`, scalar j is accessed only if `first +
+    /// j < limit`.
     Scattered {
-        /// Index of each lane's scalar, or of the vector that holds it.
+        /// Index of each of the four scalars, or of the vector that holds it.
         indices: [String; 4],
         /// Component of the vector, if the buffer holds vectors.
         lane: Option<String>,
-        /// First logical index on the lane axis and the size of that axis, if the last group may have less than 4
-        /// elements.
+        /// First of the four coordinates along their axis, and the size of that axis. Present if the last group of 4 elements
+        /// along the axis may be incomplete.
         guard: Option<(String, String)>,
     },
 }
 
 impl Access {
-    /// True if the buffer is declared as an array of vectors.
+    /// True if the access needs a buffer that is declared as an array of vectors.
     pub fn is_vector(&self) -> bool {
         match self {
             Self::Vector { .. } => true,
@@ -76,10 +80,10 @@ impl Access {
     }
 }
 
-/// Returns the access that reads a tensor.
+/// Returns the form of the access that reads a tensor at given coordinates.
 ///
-/// It differs from [`tensor_access`] in two cases: a tensor of one channel repeats that channel in all lanes, and a
-/// quantized tensor is read one element at a time.
+/// The result differs from [`tensor_access`] in two cases: a tensor of one channel repeats that channel in all 4
+/// components, and a quantized tensor is read one element at a time.
 pub fn tensor_read_access(
     sizes: &mut SizeParams,
     tensor: &Operand<'_>,
@@ -103,8 +107,8 @@ pub fn tensor_read_access(
     }
 }
 
-/// Returns the access to a tensor. With `whole_groups`, the last group of 4 needs no bounds check: the tensor is dense,
-/// its storage is padded, and the caller ignores lanes past the end.
+/// Returns the form of the access to a tensor at given coordinates. `whole_groups` states that the last group of 4 elements needs
+/// no bounds check, because the tensor is dense, its storage is padded, and the caller ignores elements past the end.
 pub fn tensor_access(
     sizes: &mut SizeParams,
     tensor: &Operand<'_>,
@@ -217,7 +221,7 @@ fn slices4(sizes: &mut SizeParams, shape: &[Dim], storage: Storage, at: &Coordin
     }
 }
 
-/// Returns the coordinates of the texel that holds channel slice `slice` at a position.
+/// Returns WGSL for the coordinates of the texel that holds four channels (slice `slice`) at a position of a tensor.
 fn texel(sizes: &mut SizeParams, shape: &[Dim], storage: Storage, slice: &str, axes: &[String]) -> String {
     let Some(SliceSizes { images, slices, depth, .. }) = SliceSizes::from_shape(shape) else {
         return String::new();
@@ -257,7 +261,8 @@ fn texel(sizes: &mut SizeParams, shape: &[Dim], storage: Storage, slice: &str, a
     }
 }
 
-/// Returns the expression `offset + sum of coordinate * stride`, without terms that are zero.
+/// Returns the WGSL expression of an element's index, `offset` plus the sum of `coordinate * stride`, without terms
+/// that are zero.
 fn linear(sizes: &mut SizeParams, offset: &Dim, terms: impl IntoIterator<Item = (String, Dim)>) -> String {
     let mut terms_wgsl = Vec::new();
     for (coordinate, stride) in terms {

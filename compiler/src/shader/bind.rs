@@ -1,4 +1,5 @@
-//! Bindings of a shader: tensors in the form that an access needs, and packed constants in the target's weight storage.
+//! Bindings of a shader: tensors with the element type that an access needs, and packed constants in the storage that
+//! the target prefers for weights.
 
 use super::access::Access;
 use super::hooks::Shader;
@@ -11,13 +12,14 @@ use crate::ir::tensor::DeviceType;
 use crate::target::WeightStorage;
 
 impl Shader<'_> {
-    /// Binds a storage buffer of elements of a WGSL type, and returns the variable's name.
+    /// Binds a memory object (`bound`) as a storage buffer with elements of WGSL type `element`, and returns the name of the WGSL
+    /// variable.
     pub fn bind(&mut self, bound: Bound, element: &str, writable: bool) -> String {
         self.bind_as(bound, Resource::Buffer, element, writable)
     }
 
-    /// Adds a binding of any resource kind and returns the variable's name. `element` is the WGSL type of the elements
-    /// of a buffer, or the type of the whole variable for textures.
+    /// Adds a binding of any resource kind and returns the name of its WGSL variable. `element` is the WGSL type of the
+    /// elements of a buffer, or the type of the whole variable for textures.
     pub(super) fn bind_as(
         &mut self,
         bound: Bound,
@@ -52,7 +54,7 @@ impl Shader<'_> {
         name
     }
 
-    /// Binds a tensor with the element type that an access needs.
+    /// Binds a tensor as a WGSL variable with the element type that an access needs.
     pub(super) fn bind_tensor(
         &mut self,
         tensor: &Operand<'_>,
@@ -75,13 +77,13 @@ impl Shader<'_> {
         BoundVariable { name: self.bind_as(bound, resource, &element, writable), resource, quantized: false }
     }
 
-    /// Adds a packed constant to the launch and returns its binding target.
+    /// Adds a packed constant to the launch, and returns it as a memory object that can be bound.
     pub fn packed(&mut self, packed: Packed) -> Bound {
         self.packed.push(packed);
         Bound::Packed(self.packed.len() - 1)
     }
 
-    /// Binds a packed constant. Returns texture extents if the constant is in a texture.
+    /// Binds a packed constant as a WGSL variable. Also returns the extents of the texture if the constant is in a texture.
     fn bind_packed(&mut self, packed: Packed, storage: WeightStorage) -> (BoundVariable, Option<[u32; 3]>) {
         let extent = match storage {
             WeightStorage::Buffer => None,
@@ -106,12 +108,13 @@ impl Shader<'_> {
         )
     }
 
-    /// Binds a packed constant in the target's weight storage, and returns the expression that loads its vec4 `index`.
+    /// Binds a packed constant in the storage that the target prefers for weights, and returns the WGSL expression that
+    /// loads its vec4 with index `index`.
     pub fn packed_vector(&mut self, packed: Packed, index: &str) -> String {
         self.packed_vector_in(packed, index, self.problem.target.prefer.storage.weights)
     }
 
-    /// Like [`Shader::packed_vector`], in a storage that the kernel chooses.
+    /// Like [`Shader::packed_vector`], for a storage kind that the kernel chooses.
     pub fn packed_vector_in(&mut self, packed: Packed, index: &str, storage: WeightStorage) -> String {
         let (variable, extent) = self.bind_packed(packed, storage);
         match extent {
@@ -120,7 +123,8 @@ impl Shader<'_> {
         }
     }
 
-    /// Like [`Shader::packed_vector`], for an order that has rows: `row` and `column` locate the vec4.
+    /// Like [`Shader::packed_vector`], for a packing order that is divided into rows. `row` and `column` are the
+    /// position of the vec4.
     pub fn packed_vector_at(&mut self, packed: Packed, row: &str, column: &str) -> String {
         let width = packed.vec4s_per_row().unwrap_or(1);
         let (variable, extent) = self.bind_packed(packed, self.problem.target.prefer.storage.weights);
@@ -130,9 +134,9 @@ impl Shader<'_> {
         }
     }
 
-    /// Binds a constant that is split into four textures, and returns the expression that loads each texture's texel at
-    /// `at`. Returns `None` and binds nothing if the target prefers another weight storage or a texture would be too
-    /// large.
+    /// Binds a constant that is split into four textures, and returns for each texture the WGSL expression that loads
+    /// the texel at `at`. Returns `None` and binds nothing if the target prefers another weight storage or a texture
+    /// would be too large.
     pub fn packed_in_four_textures(&mut self, textures: Vec<Packed>, at: &str) -> Option<Vec<String>> {
         let target = self.problem.target;
         let fits = |texture: &Packed| texture.texture_extent(target.limits.max_texture_2d).is_some();
@@ -148,7 +152,8 @@ impl Shader<'_> {
         Some(textures.into_iter().map(bind).collect())
     }
 
-    /// Binds a packed float constant as a uniform buffer, and returns the expression of its vec4 `index` in f32.
+    /// Binds a packed float constant as a uniform buffer, and returns the WGSL expression of its vec4 with index
+    /// `index`, converted to f32.
     pub fn uniform_vector(&mut self, packed: Packed, index: &str) -> String {
         let (half, vectors) = (packed.device == DeviceType::F16, packed.bytes() / 16);
         let bound = self.packed(packed);

@@ -1,14 +1,15 @@
-//! WGSL expressions of elementwise functions, on scalars or on vec4s.
+//! WGSL expressions for elementwise functions of scalars or vec4s.
 //!
-//! Elementwise operators after a kernel's result are fused into the kernel's store hook, as in ML Drift. Floats are
-//! computed in f32, whatever their storage type.
+//! Elementwise operators that follow a kernel are fused into the kernel's store hook, as in ML Drift. Floats are
+//! computed in f32, whatever their type in memory.
 
 use super::value_type::ValueType;
 use crate::error::OpError;
 use crate::ir::element::{BinaryFn, Element, UnaryFn};
 use crate::ir::tensor::DType;
 
-/// Returns the expression of an elementwise function, its type, and whether it uses `lib/elementary.wgsl`.
+/// Returns the WGSL expression of an elementwise function, the type of its value, and true if it uses functions of
+/// `lib/elementary.wgsl`.
 ///
 /// # Errors
 /// If the function is not defined on the operands' type.
@@ -41,7 +42,7 @@ pub fn element_expression(
     }
 }
 
-/// Cast as in ONNX: floats truncate toward zero, narrow integers wrap.
+/// Returns the WGSL of a cast with the semantics of ONNX: floats truncate toward zero, narrow integers wrap.
 fn cast(x: &str, from: ValueType, to: DType, lanes: u32) -> String {
     let value_type = ValueType::from_dtype(to);
     let ty = value_type.wgsl(lanes);
@@ -69,7 +70,7 @@ fn cast(x: &str, from: ValueType, to: DType, lanes: u32) -> String {
     }
 }
 
-/// Wraps a 32-bit integer to the width of its type. Other types are unchanged.
+/// Returns WGSL that wraps a 32-bit integer to the width of element type `dtype`. Values of other types are unchanged.
 pub fn narrow(x: &str, dtype: DType, lanes: u32) -> String {
     let bits = u32::try_from(dtype.bytes() * 8).unwrap_or(32);
     if !dtype.is_integer() || bits >= 32 {
@@ -79,7 +80,7 @@ pub fn narrow(x: &str, dtype: DType, lanes: u32) -> String {
     format!("(({x} << {shift}) >> {shift})")
 }
 
-/// Rounds to f16 precision without f16 arithmetic. Values too large for f16 become infinite.
+/// Returns WGSL that rounds a float to f16 precision without f16 arithmetic. Values that are too large for f16 become infinite.
 fn round_half(x: &str, ty: &str, lanes: u32) -> String {
     let kept = clamp_half(x, lanes);
     let half = if lanes == 1 {
@@ -99,7 +100,7 @@ fn round_half(x: &str, ty: &str, lanes: u32) -> String {
     format!("select({half}, {beyond}, {magnitude} >= {overflow})")
 }
 
-/// Clamps to the range of finite f16 numbers.
+/// Returns WGSL that clamps a float to the range of finite f16 numbers.
 fn clamp_half(x: &str, lanes: u32) -> String {
     format!("clamp({x}, {}, {})", splat("f32", "-65504.0", lanes), splat("f32", "65504.0", lanes))
 }
@@ -108,7 +109,7 @@ fn magnitude_bits(x: &str, lanes: u32) -> String {
     format!("(bitcast<{}>({x}) & {})", ValueType::Uint.wgsl(lanes), splat("u32", "0x7fffffffu", lanes))
 }
 
-/// Clamps finite numbers to the range of f16. Infinities and NaNs are unchanged.
+/// Returns WGSL that clamps finite floats to the range of f16. Infinities and NaNs are unchanged.
 pub fn clamp_to_f16(x: &str, lanes: u32) -> String {
     let finite = format!("{} < {}", magnitude_bits(x, lanes), splat("u32", "0x7f800000u", lanes));
     format!("select({x}, {}, {finite})", clamp_half(x, lanes))
@@ -118,7 +119,7 @@ fn splat(scalar: &str, value: &str, lanes: u32) -> String {
     if lanes == 1 { format!("{scalar}({value})") } else { format!("vec4<{scalar}>({value})") }
 }
 
-/// WGSL float literal of 1 or 4 lanes.
+/// Returns a WGSL float literal: a scalar, or a vec4 of equal components if `lanes` is 4.
 fn number(value: f32, lanes: u32) -> String {
     // WGSL has no literal for infinity and NaN, so their bits are written instead.
     let text = if value.is_finite() {
@@ -133,7 +134,7 @@ fn number(value: f32, lanes: u32) -> String {
     splat("f32", &text, lanes)
 }
 
-/// Returns a unary function of integers or booleans.
+/// Returns the WGSL of a unary function of integers or booleans.
 fn unary_of_integers(f: UnaryFn, x: &str, value_type: ValueType, lanes: u32) -> Result<String, OpError> {
     use UnaryFn as F;
     Ok(match (f, value_type) {
@@ -172,111 +173,131 @@ fn unary(
     value_type: ValueType,
     lanes: u32,
 ) -> Result<(String, ValueType, bool), OpError> {
-    if value_type != ValueType::Float {
-        return Ok((unary_of_integers(f, x, value_type, lanes)?, value_type, false));
+    match value_type {
+        ValueType::Float => unary_of_floats(f, x, lanes),
+        ValueType::Int | ValueType::Uint | ValueType::Bool => {
+            Ok((unary_of_integers(f, x, value_type, lanes)?, value_type, false))
+        }
     }
+}
+
+fn unary_of_floats(f: UnaryFn, x: &str, lanes: u32) -> Result<(String, ValueType, bool), OpError> {
     use UnaryFn as F;
     let n = |v: f32| number(v, lanes);
+    let builtin = |name: &str| (format!("{name}({x})"), false);
     let simple = |text: String| (text, false);
     let library = |text: String| (text, true);
     let (text, elementary) = match f {
-        F::Abs => simple(format!("abs({x})")),
+        F::Abs => builtin("abs"),
         F::Neg => simple(format!("-({x})")),
-        F::Exp => simple(format!("exp({x})")),
-        F::Log => simple(format!("log({x})")),
-        F::Sqrt => simple(format!("sqrt({x})")),
-        F::Rsqrt => simple(format!("inverseSqrt({x})")),
+        F::Exp => builtin("exp"),
+        F::Log => builtin("log"),
+        F::Sqrt => builtin("sqrt"),
+        F::Rsqrt => builtin("inverseSqrt"),
         F::Reciprocal => simple(format!("({} / {x})", n(1.0))),
-        F::Sin => simple(format!("sin({x})")),
-        F::Cos => simple(format!("cos({x})")),
-        F::Tan => simple(format!("tan({x})")),
-        F::Asin => simple(format!("asin({x})")),
-        F::Acos => simple(format!("acos({x})")),
-        F::Atan => simple(format!("atan({x})")),
-        F::Sinh => simple(format!("sinh({x})")),
-        F::Cosh => simple(format!("cosh({x})")),
+        F::Sin => builtin("sin"),
+        F::Cos => builtin("cos"),
+        F::Tan => builtin("tan"),
+        F::Asin => builtin("asin"),
+        F::Acos => builtin("acos"),
+        F::Atan => builtin("atan"),
+        F::Sinh => builtin("sinh"),
+        F::Cosh => builtin("cosh"),
         F::Tanh => library(format!("tanh_safe({x})")),
-        F::Asinh => simple(format!("asinh({x})")),
-        F::Acosh => simple(format!("acosh({x})")),
-        F::Atanh => simple(format!("atanh({x})")),
+        F::Asinh => builtin("asinh"),
+        F::Acosh => builtin("acosh"),
+        F::Atanh => builtin("atanh"),
         F::Erf => library(format!("erf({x})")),
-        F::Floor => simple(format!("floor({x})")),
-        F::Ceil => simple(format!("ceil({x})")),
-        F::Round => simple(format!("round({x})")),
-        F::Sign => simple(format!("sign({x})")),
+        F::Floor => builtin("floor"),
+        F::Ceil => builtin("ceil"),
+        F::Round => builtin("round"),
+        F::Sign => builtin("sign"),
         F::Relu => simple(format!("max({x}, {})", n(0.0))),
         F::LeakyRelu { alpha } => simple(format!("select({x}, {x} * {}, {x} < {})", n(alpha), n(0.0))),
-        F::Elu { alpha } => {
-            simple(format!("select({x}, {} * (exp({x}) - {}), {x} < {})", n(alpha), n(1.0), n(0.0)))
-        }
-        F::Selu { alpha, gamma } => simple(format!(
-            "({} * select({x}, {} * (exp({x}) - {}), {x} <= {}))",
-            n(gamma),
-            n(alpha),
-            n(1.0),
-            n(0.0)
-        )),
-        F::Celu { alpha } => simple(format!(
-            "(max({x}, {z}) + min({z}, {a} * (exp({x} / {a}) - {})))",
-            n(1.0),
-            z = n(0.0),
-            a = n(alpha)
-        )),
+        F::Elu { alpha } => simple(elu(x, alpha, lanes)),
+        F::Selu { alpha, gamma } => simple(selu(x, alpha, gamma, lanes)),
+        F::Celu { alpha } => simple(celu(x, alpha, lanes)),
         F::Sigmoid => library(format!("sigmoid({x})")),
-        F::HardSigmoid { alpha, beta } => {
-            simple(format!("clamp({x} * {} + {}, {}, {})", n(alpha), n(beta), n(0.0), n(1.0)))
-        }
-        F::HardSwish => {
-            simple(format!("({x} * clamp({x} * {} + {}, {}, {}))", n(1.0 / 6.0), n(0.5), n(0.0), n(1.0)))
-        }
+        F::HardSigmoid { alpha, beta } => simple(hard_sigmoid(x, alpha, beta, lanes)),
+        F::HardSwish => simple(format!("({x} * {})", hard_sigmoid(x, 1.0 / 6.0, 0.5, lanes))),
         F::Swish { alpha } => library(format!("({x} * sigmoid({x} * {}))", n(alpha))),
-        F::Gelu => library(format!(
-            "({} * {x} * ({} + erf({x} * {})))",
-            n(0.5),
-            n(1.0),
-            n(std::f32::consts::FRAC_1_SQRT_2)
-        )),
-        F::GeluTanh => library(format!(
-            "({} * {x} * ({} + tanh_safe({} * ({x} + {} * {x} * {x} * {x}))))",
-            n(0.5),
-            n(1.0),
-            n(0.797_884_6),
-            n(0.044_715)
-        )),
+        F::Gelu => library(gelu(x, lanes)),
+        F::GeluTanh => library(gelu_tanh(x, lanes)),
         F::Softplus => library(format!("softplus({x})")),
         F::Softsign => simple(format!("({x} / ({} + abs({x})))", n(1.0))),
         F::Mish => library(format!("({x} * tanh_safe(softplus({x})))")),
         F::ThresholdedRelu { alpha } => simple(format!("select({}, {x}, {x} > {})", n(0.0), n(alpha))),
-        F::Shrink { bias, lambd } => simple(format!(
-            "select(select({z}, {x} - {b}, {x} > {l}), {x} + {b}, {x} < -{l})",
-            z = n(0.0),
-            b = n(bias),
-            l = n(lambd)
-        )),
-        F::Clip { low, high } => {
-            let mut text = x.to_string();
-            if low > f32::NEG_INFINITY {
-                text = format!("max({text}, {})", n(low));
-            }
-            if high < f32::INFINITY {
-                text = format!("min({text}, {})", n(high));
-            }
-            simple(text)
-        }
+        F::Shrink { bias, lambd } => simple(shrink(x, bias, lambd, lanes)),
+        F::Clip { low, high } => simple(clip(x, low, high, lanes)),
         F::Affine { scale, shift } => simple(format!("({x} * {} + {})", n(scale), n(shift))),
         F::IsNan => return Ok((format!("is_nan({x})"), ValueType::Bool, true)),
         F::IsInf { negative, positive } => {
-            let sign = match (negative, positive) {
-                (true, true) => String::new(),
-                (true, false) => format!(" & ({x} < {})", n(0.0)),
-                (false, true) => format!(" & ({x} > {})", n(0.0)),
-                (false, false) => format!(" & ({x} != {x})"),
-            };
-            return Ok((format!("(is_inf({x}){sign})"), ValueType::Bool, true));
+            return Ok((is_inf(x, negative, positive, lanes), ValueType::Bool, true));
         }
         F::Not | F::BitNot => return Err(OpError::new(format!("{f:?} is not defined on floats"))),
     };
     Ok((text, ValueType::Float, elementary))
+}
+
+fn elu(x: &str, alpha: f32, lanes: u32) -> String {
+    let n = |v: f32| number(v, lanes);
+    format!("select({x}, {} * (exp({x}) - {}), {x} < {})", n(alpha), n(1.0), n(0.0))
+}
+
+fn selu(x: &str, alpha: f32, gamma: f32, lanes: u32) -> String {
+    let n = |v: f32| number(v, lanes);
+    let (gamma, alpha, one, zero) = (n(gamma), n(alpha), n(1.0), n(0.0));
+    format!("({gamma} * select({x}, {alpha} * (exp({x}) - {one}), {x} <= {zero}))")
+}
+
+fn celu(x: &str, alpha: f32, lanes: u32) -> String {
+    let n = |v: f32| number(v, lanes);
+    let (alpha, one, zero) = (n(alpha), n(1.0), n(0.0));
+    format!("(max({x}, {zero}) + min({zero}, {alpha} * (exp({x} / {alpha}) - {one})))")
+}
+
+fn hard_sigmoid(x: &str, alpha: f32, beta: f32, lanes: u32) -> String {
+    let n = |v: f32| number(v, lanes);
+    format!("clamp({x} * {} + {}, {}, {})", n(alpha), n(beta), n(0.0), n(1.0))
+}
+
+fn gelu(x: &str, lanes: u32) -> String {
+    let n = |v: f32| number(v, lanes);
+    format!("({} * {x} * ({} + erf({x} * {})))", n(0.5), n(1.0), n(std::f32::consts::FRAC_1_SQRT_2))
+}
+
+fn gelu_tanh(x: &str, lanes: u32) -> String {
+    let n = |v: f32| number(v, lanes);
+    let (half, one, scale, cubic) = (n(0.5), n(1.0), n(0.797_884_6), n(0.044_715));
+    format!("({half} * {x} * ({one} + tanh_safe({scale} * ({x} + {cubic} * {x} * {x} * {x}))))")
+}
+
+fn shrink(x: &str, bias: f32, lambd: f32, lanes: u32) -> String {
+    let (zero, bias, lambd) = (number(0.0, lanes), number(bias, lanes), number(lambd, lanes));
+    format!("select(select({zero}, {x} - {bias}, {x} > {lambd}), {x} + {bias}, {x} < -{lambd})")
+}
+
+fn clip(x: &str, low: f32, high: f32, lanes: u32) -> String {
+    let mut text = x.to_string();
+    if low > f32::NEG_INFINITY {
+        text = format!("max({text}, {})", number(low, lanes));
+    }
+    if high < f32::INFINITY {
+        text = format!("min({text}, {})", number(high, lanes));
+    }
+    text
+}
+
+/// Returns WGSL that tests if a float is an infinity of one of the given signs.
+fn is_inf(x: &str, negative: bool, positive: bool, lanes: u32) -> String {
+    let zero = number(0.0, lanes);
+    let sign = match (negative, positive) {
+        (true, true) => String::new(),
+        (true, false) => format!(" & ({x} < {zero})"),
+        (false, true) => format!(" & ({x} > {zero})"),
+        (false, false) => format!(" & ({x} != {x})"),
+    };
+    format!("(is_inf({x}){sign})")
 }
 
 fn binary(

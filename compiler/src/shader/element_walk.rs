@@ -1,5 +1,5 @@
-//! Walks over a tensor with 4 elements per invocation where possible, and reads of a source at coordinates computed
-//! from the result's. The kernels that move elements use them.
+//! Iteration over a result tensor with 4 elements per invocation where possible, and reads of a source at coordinates
+//! that are computed from the result's coordinates. Kernels that move elements, such as pad and concat, use this code.
 
 use super::access::Coordinates;
 use super::hooks::Shader;
@@ -7,16 +7,16 @@ use super::problem::{Operand, Placement};
 use super::value_type::ValueType;
 use crate::ir::dim::{Dim, product};
 
-/// A walk over a tensor, one unit per invocation. A unit is 4 neighboring elements or one element.
+/// An iteration over a tensor in which each invocation computes one unit. A unit is 4 neighboring elements or one element.
 #[derive(Debug, Clone)]
 pub(crate) struct ElementWalk {
     /// Number of units.
     pub(crate) units: Dim,
-    /// Statements that turn `unit` into coordinates.
+    /// WGSL statements that turn the index `unit` into coordinates.
     pub(crate) prelude: String,
-    /// Coordinates of the unit in the tensor.
+    /// Coordinates of the unit (4 neighboring elements or one) in the tensor.
     pub(crate) at: Coordinates,
-    /// True if the 4 elements of a unit are not neighbors in the source, so that each is read separately.
+    /// True if the 4 elements of a unit are not neighbors in the source tensor, so that each is read separately.
     pub(crate) lanes_apart: bool,
 }
 
@@ -27,7 +27,8 @@ impl ElementWalk {
     }
 }
 
-/// Returns a walk over a tensor. `keeps` is true for the axes along which source and result have equal coordinates.
+/// Returns the iteration over a result tensor, with 4 elements per unit where possible. `keeps` has one flag per axis, which is
+/// true if source and result have equal coordinates along the axis.
 pub(crate) fn walk_elements(
     shader: &mut Shader<'_>,
     tensor: &Operand<'_>,
@@ -43,7 +44,7 @@ pub(crate) fn walk_elements(
     ElementWalk { lanes_apart, ..walk_along_axis(shader, tensor, lanes) }
 }
 
-/// Returns a walk over a tensor in units of 4 elements along an axis, or of one element.
+/// Returns the iteration over a tensor in units of 4 elements along an axis, or of one element.
 pub(crate) fn walk_along_axis(
     shader: &mut Shader<'_>,
     tensor: &Operand<'_>,
@@ -63,7 +64,8 @@ pub(crate) fn walk_along_axis(
     }
 }
 
-/// Returns a tensor's axes in memory order, fastest first. For slices of 4: batch, spatial axes, then slices.
+/// Returns a tensor's axes in memory order, fastest first. In a tensor in slices of 4 channels, the batch is the fastest axis
+/// after the 4 channels; then come the spatial axes from the last to the first, then the slices.
 pub(crate) fn memory_order(tensor: &Operand<'_>) -> Vec<usize> {
     match tensor.placement {
         Placement::Slices4 => [0].into_iter().chain((2..tensor.rank()).rev()).chain([1]).collect(),
@@ -71,11 +73,12 @@ pub(crate) fn memory_order(tensor: &Operand<'_>) -> Vec<usize> {
     }
 }
 
-/// Returns the WGSL of `fn name(unit: u32, extra)`, which reads operand `index` for a unit of a walk over `tensor`.
+/// Returns the WGSL of `fn name(unit: u32, extra)`, which reads operand `index` for one unit of the iteration over `tensor`.
+/// `extra` are further WGSL parameters, or nothing.
 ///
-/// `place` gets the unit's coordinates, and returns statements and the operand's coordinates. The function returns a
-/// vec4 if the walk has 4 lanes. If the lanes are read separately, it calls a second function `NAME_lane` for each
-/// lane.
+/// The argument `place` returns, for the coordinates of a unit, WGSL statements and the coordinates to read in the operand. The
+/// WGSL function returns a vec4 if a unit has 4 elements. If the 4 elements must be read separately, it calls a second WGSL
+/// function `NAME_lane` for each of them.
 pub(crate) fn gather_function(
     shader: &mut Shader<'_>,
     walk: &ElementWalk,
@@ -117,8 +120,8 @@ pub(crate) fn gather_function(
     )
 }
 
-/// Returns statements that split the flat index in variable `from` into one coordinate per axis. `order` lists the
-/// axes, fastest first. Axes that are not in it get 0.
+/// Returns WGSL statements that split the flat index in variable `from` into one coordinate per axis, and the
+/// coordinates. `order` lists the axes, fastest first. Axes that are not listed have coordinate 0.
 pub(crate) fn split_index(
     shader: &mut Shader<'_>,
     sizes: &[Dim],

@@ -9,12 +9,12 @@ use super::value_type::ValueType;
 use crate::error::OpError;
 use crate::ir::element::{Arg, EpilogueStep};
 
-/// A WGSL expression and its type.
+/// A WGSL expression and the type of its value.
 type Text = (String, ValueType);
 
 impl Shader<'_> {
-    /// Returns the statements of an epilogue, the expression of its result, and the result's type. Operands are read at
-    /// the result's coordinates `at`, broadcast to the operand's shape.
+    /// Returns the WGSL statements of an epilogue, the expression of its result, and the result's type. Operands of the
+    /// epilogue are read at the result's coordinates `at`, with broadcasting.
     ///
     /// # Errors
     /// If the epilogue is malformed (a defect of the graph).
@@ -31,8 +31,8 @@ impl Shader<'_> {
         })
     }
 
-    /// Returns the statements and the result of elementwise functions on two float vec4s. `first` is step `#0`, and
-    /// `second` is every operand `@k`.
+    /// Returns the WGSL statements and the result of elementwise functions of two float vec4s. In the text of the functions, `#0`
+    /// stands for the vector `first`, and every operand `@k` stands for the vector `second`.
     ///
     /// # Errors
     /// If a step names a missing value or the result is not a float.
@@ -51,8 +51,8 @@ impl Shader<'_> {
         Ok((statements, value))
     }
 
-    /// Generates the steps. `start`, if present, is value `#0`. `read` is called once per operand and may add
-    /// statements.
+    /// Generates the WGSL of elementwise steps. `start`, if present, is the value `#0` of the steps. `read` is called
+    /// once per operand and may add statements.
     fn steps_text(
         &mut self,
         steps: &[EpilogueStep],

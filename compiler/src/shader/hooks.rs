@@ -1,37 +1,35 @@
-//! Hooks of one kernel launch: constants, types and sizes. `reads` generates the reads of operands, `writes` the stores
-//! of results, and `epilogue` the fused epilogue.
+//! Builder of a kernel launch: it replaces constants, types and sizes in the kernel's WGSL. The module `reads`
+//! generates reads of operands, `writes` generates stores of results, and `epilogue` generates the fused epilogue.
 //!
 //! A [`Shader`] collects replacements for a kernel's declarations and the bindings they need. [`Shader::finish`]
-//! specializes the WGSL and returns a [`Launch`]. Known sizes become literals and symbolic sizes become words of a
-//! uniform block, so one kernel source serves both.
+//! returns a [`LaunchDraft`], and [`LaunchDraft::specialize`] specializes the WGSL. Known sizes become literals and
+//! symbolic sizes become words of a uniform block, so one kernel source serves both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::launch::{Binding, Bound, Grid, Launch, Need};
+use super::launch::{Binding, Bound, Grid, Launch, LaunchDraft, Need, Unspecialized};
 use super::outside_reads::OutsideReads;
 use super::pack::Packed;
 use super::problem::Problem;
 use super::resource::Resource;
 use super::size_params::SizeParams;
-use super::specialize::specialize;
 use super::value_type::{ValueType, literal};
-use crate::error::OpError;
 use crate::ir::dim::Dim;
 
-/// WGSL library of elementary functions for epilogues.
+/// WGSL source of elementary functions, such as `tanh`, that epilogues use.
 const ELEMENTARY: &str = include_str!("lib/elementary.wgsl");
 
-/// Builder of one launch.
+/// Builder of one launch of a kernel.
 #[derive(Debug)]
 pub struct Shader<'p> {
-    /// The problem being solved.
+    /// The problem that the launch computes.
     pub problem: &'p Problem<'p>,
-    /// WGSL expressions of sizes, and the symbolic sizes used so far.
+    /// Generator of WGSL expressions for sizes. It records the symbolic sizes that the shader uses.
     pub sizes: SizeParams,
     pub(super) replacements: BTreeMap<String, String>,
     pub(super) extra: String,
     pub(super) bindings: Vec<Binding>,
-    /// WGSL element type of each binding.
+    /// WGSL element type of each binding, by binding number.
     pub(super) elements: Vec<String>,
     pub(super) packed: Vec<Packed>,
     pub(super) scratch: Vec<Dim>,
@@ -41,12 +39,13 @@ pub struct Shader<'p> {
     pub(super) iterations: Dim,
     pub(super) partial_texels: bool,
     pub(super) outside: OutsideReads,
-    /// Operands whose reads mask the last channel, with the spatial axes (z, y, x) that need it.
+    /// Operands in textures for which reads outside the texture must be masked: the shader replaces their last channel by zero.
+    /// The key is the operand's index; the value tells on which spatial axes (z, y, x) the mask is needed.
     pub(super) open: BTreeMap<usize, [bool; 3]>,
 }
 
 impl<'p> Shader<'p> {
-    /// Creates a builder without replacements or bindings.
+    /// Creates the builder of a launch, without replacements or bindings.
     pub fn new(problem: &'p Problem<'p>) -> Self {
         Self {
             problem,
@@ -72,39 +71,40 @@ impl<'p> Shader<'p> {
         self.sizes.dim(dim)
     }
 
-    /// Replaces `const name`.
+    /// Replaces the WGSL constant `name`.
     pub fn constant(&mut self, name: &str, value: impl std::fmt::Display) {
         self.replacements.insert(name.to_string(), format!("const {name} = {value};"));
     }
 
-    /// Replaces `const name` by an unsigned literal.
+    /// Sets the WGSL constant `name` to an unsigned literal.
     pub fn knob(&mut self, name: &str, value: u32) {
         self.constant(name, format_args!("{value}u"));
     }
 
-    /// Replaces the hook `fn name() -> f32` by a number. Unlike a `const`, the hook may return infinity or NaN.
+    /// Replaces the hook `fn name() -> f32` by a function that returns a number. Unlike a `const`, it may return
+    /// infinity or NaN.
     pub fn number(&mut self, name: &str, value: f32) {
         let text = literal(value.into(), ValueType::Float, 1);
         self.replacements.insert(name.to_string(), format!("fn {name}() -> f32 {{ return {text}; }}"));
     }
 
-    /// Replaces `alias name`.
+    /// Replaces the WGSL type alias `name`.
     pub fn alias(&mut self, name: &str, ty: &str) {
         self.replacements.insert(name.to_string(), format!("alias {name} = {ty};"));
     }
 
-    /// Replaces the hook `fn name() -> u32` by a size.
+    /// Replaces the hook `fn name() -> u32` by a function that returns a size.
     pub fn size(&mut self, name: &str, dim: &Dim) {
         let text = self.sizes.dim(dim);
         self.replacements.insert(name.to_string(), format!("fn {name}() -> u32 {{ return {text}; }}"));
     }
 
-    /// Replaces any declaration by WGSL.
+    /// Replaces the declaration `name` of the kernel by the WGSL in `text`.
     pub fn replace(&mut self, name: &str, text: String) {
         self.replacements.insert(name.to_string(), text);
     }
 
-    /// Sets the number of loop iterations per invocation.
+    /// Sets the number of loop iterations of one invocation, which is checked against the device's limit.
     pub fn iterations(&mut self, iterations: Dim) {
         self.iterations = iterations;
     }
@@ -119,23 +119,20 @@ impl<'p> Shader<'p> {
         self.workgroup_memory = bytes;
     }
 
-    /// Adds a scratch buffer of `bytes` and returns its binding target.
+    /// Adds a scratch buffer of `bytes` bytes to the launch, and returns it as a memory object that can be bound.
     pub fn scratch(&mut self, bytes: Dim) -> Bound {
         self.scratch.push(bytes);
         Bound::Scratch(self.scratch.len() - 1)
     }
 
-    /// Specializes the kernel's WGSL.
-    ///
-    /// # Errors
-    /// If the kernel does not declare a replaced name (a defect of the kernel).
+    /// Returns the draft of a launch with the collected replacements and bindings. `source` is the WGSL of the kernel.
     pub fn finish(
         mut self,
         kernel: &'static str,
-        source: &str,
+        source: &'static str,
         grid: Grid,
         flops: Dim,
-    ) -> Result<Launch, OpError> {
+    ) -> LaunchDraft {
         if !self.sizes.params.is_empty() {
             let words = self.sizes.params.len().div_ceil(4);
             let index = self.bindings.len();
@@ -153,11 +150,13 @@ impl<'p> Shader<'p> {
                     .replace("alias ElemBool = vec4<bool>;", "alias ElemBool = bool;")
             };
         }
-        let wgsl =
-            specialize(source, &self.replacements, &self.extra, self.problem.target.prefer.short_shaders)
-                .map_err(|e| OpError::new(format!("kernel {kernel}: {e}")))?;
-        let wgsl = if self.needs.contains(&Need::F16) { format!("enable f16;\n{wgsl}") } else { wgsl };
-        Ok(Launch {
+        let wgsl = Unspecialized {
+            source,
+            replacements: self.replacements,
+            extra: self.extra,
+            short_shaders: self.problem.target.prefer.short_shaders,
+        };
+        Launch {
             kernel,
             wgsl,
             bindings: self.bindings,
@@ -174,6 +173,6 @@ impl<'p> Shader<'p> {
             matrix: None,
             outside: self.outside,
             needs: self.needs,
-        })
+        }
     }
 }

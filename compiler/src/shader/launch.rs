@@ -1,95 +1,165 @@
-//! One dispatch of a specialized kernel: its module, bindings and grid.
+//! One dispatch of a kernel: its module, bindings and grid.
+//!
+//! A kernel returns a [`LaunchDraft`], which holds all facts that are checked against device limits. The WGSL of a
+//! draft is specialized only where its text is needed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::outside_reads::OutsideReads;
 use super::pack::Packed;
 use super::resource::Resource;
+use super::specialize::specialize;
+use crate::error::OpError;
 use crate::ir::dim::{Bounds, Dim};
 use crate::target::MatrixShape;
 
 /// Memory object that a binding refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bound {
-    /// Operand of the problem, by index.
+    /// An operand of the problem, by index.
     Operand(usize),
-    /// Packed constant of the launch, by index.
+    /// A packed constant, by index into [`Launch::packed`].
     Packed(usize),
-    /// The result.
+    /// The result of the problem.
     Result,
-    /// Scratch buffer of the node, by index.
+    /// A scratch buffer, by index into the list of all scratch buffers of the node.
     Scratch(usize),
     /// The uniform block of symbolic sizes.
     Params,
 }
 
-/// A binding of a launch. Its binding number is its index.
+/// A binding of a launch. Its number in the shader is its index in [`Launch::bindings`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
-    /// Memory object.
+    /// Memory object that is bound.
     pub bound: Bound,
-    /// Kind of memory object.
+    /// Kind of the bound memory object.
     pub resource: Resource,
-    /// True if the shader writes it.
+    /// True if the shader writes the bound memory object.
     pub writable: bool,
 }
 
-/// One dispatch of a specialized kernel.
+/// Specializes drafts, in order.
+///
+/// # Errors
+/// As [`LaunchDraft::specialized_wgsl`].
+pub fn specialize_all(drafts: Vec<LaunchDraft>) -> Result<Vec<Launch>, OpError> {
+    drafts.into_iter().map(LaunchDraft::specialize).collect()
+}
+
+/// One dispatch of a kernel. The type `Code` holds the module: WGSL source, or [`Unspecialized`] in a [`LaunchDraft`].
 #[derive(Debug, Clone)]
-pub struct Launch {
+pub struct Launch<Code = String> {
     /// Name of the kernel.
     pub kernel: &'static str,
     /// The WGSL module. Its entry point is `main`.
-    pub wgsl: String,
-    /// Bindings in group 0.
+    pub wgsl: Code,
+    /// Bindings of the shader, all in group 0.
     pub bindings: Vec<Binding>,
     /// Sizes that the host writes into the uniform buffer before a run, one `u32` for each. Empty without symbolic
     /// sizes.
     pub params: Vec<Dim>,
-    /// Workgroups.
+    /// Number of workgroups along each axis.
     pub grid: [Dim; 3],
-    /// Invocations per workgroup.
+    /// Invocations per workgroup along each axis.
     pub workgroup: [u32; 3],
-    /// Bytes of workgroup memory.
+    /// Workgroup memory that the shader uses, in bytes.
     pub workgroup_memory: u32,
-    /// Loop iterations per invocation, if they grow with the problem; 1 if the kernel does not set it.
+    /// Number of loop iterations of one invocation, if this number grows with the problem's sizes; otherwise 1.
     pub iterations: Dim,
-    /// Packed constants that the launch binds.
+    /// Packed constants of the launch. Bindings name them by their index in this list.
     pub packed: Vec<Packed>,
-    /// Bytes of scratch buffers, by index. The node's launches use them in common; only the first user lists a buffer.
+    /// Size in bytes of each scratch buffer that this launch is the first to use. Later launches of the same node can bind it
+    /// too: the indices of scratch buffers count over all launches of the node.
     pub scratch: Vec<Dim>,
-    /// Floating-point operations.
+    /// Floating-point operations of the launch.
     pub flops: Dim,
-    /// Subgroup size the shader is written for.
+    /// Subgroup size for which the shader is written, if it depends on the size.
     pub subgroup_size: Option<u32>,
-    /// True if the result is in a texture and the shader would have to store single components of texels, which is
-    /// impossible. The shader is then written for a buffer in slices of 4 instead.
+    /// True if the result should be in a texture, but the shader would have to store single components of texels, which
+    /// is impossible. The shader then stores to a buffer in slices of 4 channels.
     pub partial_texels: bool,
-    /// Cooperative-matrix shape that the shader uses.
+    /// Shape of the cooperative matrices that the shader uses, if any.
     pub matrix: Option<MatrixShape>,
-    /// Values that the shader expects from reads outside of textures.
+    /// Values that the shader expects from reads outside the edges of a texture.
     pub outside: OutsideReads,
     /// Optional device features that the shader uses, other than cooperative matrices.
     pub needs: BTreeSet<Need>,
 }
 
-/// Optional device features.
+/// A launch whose WGSL is not specialized yet.
+pub type LaunchDraft = Launch<Unspecialized>;
+
+/// A kernel's module and the changes that specialize it.
+#[derive(Debug, Clone)]
+pub struct Unspecialized {
+    /// The kernel's module with default constants and hooks.
+    pub(super) source: &'static str,
+    /// WGSL that replaces declarations of the module, by the name of the replaced declaration.
+    pub(super) replacements: BTreeMap<String, String>,
+    /// WGSL declarations that are appended to the module.
+    pub(super) extra: String,
+    /// True if the target prefers short shaders: loops with the marker `// unroll or` then stay loops.
+    pub(super) short_shaders: bool,
+}
+
+impl LaunchDraft {
+    /// Returns the kernel's specialized WGSL.
+    ///
+    /// # Errors
+    /// If the kernel does not declare a replaced name, a name is declared twice, a replacement is not WGSL, or a marked
+    /// loop has no constant bounds. All are defects of the kernel.
+    pub fn specialized_wgsl(&self) -> Result<String, OpError> {
+        let Unspecialized { source, replacements, extra, short_shaders } = &self.wgsl;
+        let wgsl = specialize(source, replacements, extra, *short_shaders)
+            .map_err(|e| OpError::new(format!("kernel {}: {e}", self.kernel)))?;
+        Ok(if self.needs.contains(&Need::F16) { format!("enable f16;\n{wgsl}") } else { wgsl })
+    }
+
+    /// Specializes the kernel's WGSL and returns the launch.
+    ///
+    /// # Errors
+    /// As [`Self::specialized_wgsl`].
+    pub fn specialize(self) -> Result<Launch, OpError> {
+        let wgsl = self.specialized_wgsl()?;
+        Ok(Launch {
+            kernel: self.kernel,
+            wgsl,
+            bindings: self.bindings,
+            params: self.params,
+            grid: self.grid,
+            workgroup: self.workgroup,
+            workgroup_memory: self.workgroup_memory,
+            iterations: self.iterations,
+            packed: self.packed,
+            scratch: self.scratch,
+            flops: self.flops,
+            subgroup_size: self.subgroup_size,
+            partial_texels: self.partial_texels,
+            matrix: self.matrix,
+            outside: self.outside,
+            needs: self.needs,
+        })
+    }
+}
+
+/// Optional device feature that a shader needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// f16 in buffers and in arithmetic.
+    /// The type f16 in buffers and in arithmetic.
     F16,
-    /// 4-way 8-bit integer dot products.
+    /// Dot products of four 8-bit integers.
     IntDotProduct,
-    /// Subgroup size and invocation id.
+    /// Built-in values of subgroups, such as the subgroup size and the index of an invocation in its subgroup.
     Subgroups,
-    /// Subgroup votes.
+    /// Subgroup votes, such as `subgroupAny`.
     SubgroupVote,
-    /// Subgroup shuffles.
+    /// Subgroup shuffles, such as `subgroupShuffleXor`.
     SubgroupShuffle,
 }
 
 impl Need {
-    /// True for features of subgroups.
+    /// True if the feature is an operation of subgroups.
     pub fn needs_subgroups(self) -> bool {
         match self {
             Self::F16 | Self::IntDotProduct => false,
@@ -98,18 +168,19 @@ impl Need {
     }
 }
 
-/// Workgroups of a launch and their size.
+/// Number of workgroups of a launch, and number of invocations in each.
 #[derive(Debug, Clone)]
 pub struct Grid {
-    /// Workgroups.
+    /// Number of workgroups along each axis.
     pub groups: [Dim; 3],
-    /// Invocations per workgroup.
+    /// Invocations per workgroup along each axis.
     pub workgroup: [u32; 3],
 }
 
 impl Grid {
-    /// Returns a grid of workgroups of `threads` invocations for `units`. It has two axes if one axis would exceed its
-    /// limit. The shader computes `id.x + id.y * (num_workgroups.x * threads)`.
+    /// Returns the grid for `units` invocations in workgroups of `threads` invocations. The grid has two axes if one
+    /// axis would exceed the limit of workgroups. The shader computes the index of an invocation as `id.x + id.y *
+    /// (num_workgroups.x * threads)`.
     pub fn linear(units: &Dim, threads: u32, bounds: &Bounds) -> Self {
         const ROW: i64 = 32768;
         let groups = units.ceil_div(i64::from(threads));

@@ -11,16 +11,16 @@
 use super::launch::Launch;
 use super::wgsl_syntax::rename_identifier;
 
-/// Declaration of a storage buffer.
+/// WGSL declaration of a storage buffer.
 struct BufferDeclaration<'a> {
-    /// Text of the declaration.
+    /// WGSL text of the declaration.
     text: &'a str,
     name: &'a str,
     element: &'a str,
 }
 
-/// Returns the launch without the bindings of some operands, which it reads through the result's binding instead.
-/// Returns `None` if an operand's element type differs from the result's, or if the result has several bindings.
+/// Returns the launch without the bindings of the given operands; the shader reads these through the binding of the
+/// result. Returns `None` if an operand's element type differs from the result's, or if the result has several bindings.
 pub fn merge_with_result(launch: &Launch, operands: &[usize]) -> Option<Launch> {
     let writable: Vec<usize> =
         launch.bindings.iter().enumerate().filter(|(_, b)| b.writable).map(|(index, _)| index).collect();
@@ -55,7 +55,7 @@ fn attribute(index: usize) -> String {
     format!("@binding({index})")
 }
 
-/// Returns the declaration of the storage buffer with a binding number.
+/// Returns the WGSL declaration of the storage buffer with binding number `index`.
 fn buffer_declaration(wgsl: &str, index: usize) -> Option<BufferDeclaration<'_>> {
     let start = wgsl.find(&format!("@group(0) {} var<storage, ", attribute(index)))?;
     let text = wgsl.get(start..)?.split_inclusive(';').next()?;

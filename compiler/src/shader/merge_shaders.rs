@@ -9,7 +9,7 @@
 //! fn in_w() -> u32 { return params[0].x; }
 //! ```
 //!
-//! Literals stay where WGSL requires constants, and where they index an array in registers.
+//! A literal stays in the shader where WGSL requires a constant, and where it is an index of an array in registers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use super::unroll::constant_value;
 use super::wgsl_syntax::{Declaration, declarations, lexemes};
 use crate::ir::dim::Dim;
 
-/// Type of a literal.
+/// WGSL type of an integer or bool literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LiteralType {
     Unsigned,
@@ -28,20 +28,21 @@ enum LiteralType {
     Bool,
 }
 
-/// A segment of a shader. Literals are numbered in order of appearance.
+/// A segment of a shader's WGSL. Literals have indices, counted from 0 in order of appearance.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Segment {
-    /// WGSL that does not change.
+    /// WGSL that is equal in all merged shaders.
     Text(String),
-    /// An unsigned literal in a function.
+    /// An unsigned literal in a function, by its index among the shader's literals.
     Literal(usize),
-    /// Declaration of a constant with a literal value.
+    /// Declaration of a constant with a literal value: name, type, and index of the literal.
     ConstantDeclaration(String, LiteralType, usize),
-    /// Use of that constant.
+    /// Use of a constant with a literal value: name, type, and index of the literal.
     ConstantUse(String, LiteralType, usize),
 }
 
-/// Launches with equal keys can be merged: kernel, bindings without the uniform block, and WGSL without literals.
+/// Key that is equal for launches that can be merged: the kernel, the bindings without the uniform block, and the WGSL
+/// without literals.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MergeKey {
     kernel: &'static str,
@@ -49,13 +50,13 @@ pub struct MergeKey {
     segments: Vec<Segment>,
 }
 
-/// Returns the merge key of a launch, or `None` if it cannot be merged.
+/// Returns the merge key of a launch, or `None` if the launch cannot be merged with others.
 pub fn merge_key(launch: &Launch) -> Option<MergeKey> {
     Some(split_literals(launch)?.0)
 }
 
-/// Gives launches that differ only in literals one shader. Their other bindings stay. The uniform block, if a launch
-/// gets one, is the last binding.
+/// Replaces the shaders of launches that differ only in literals by one merged shader. The uniform block with the
+/// literals that differ becomes the last binding; other bindings are unchanged.
 pub fn merge_shaders(launches: &mut [&mut Launch]) {
     let mut groups: BTreeMap<MergeKey, Vec<(usize, Vec<Dim>)>> = BTreeMap::new();
     for (index, launch) in launches.iter().enumerate() {
@@ -92,13 +93,14 @@ pub fn merge_shaders(launches: &mut [&mut Launch]) {
 /// A literal of a merged shader.
 #[derive(Debug, Clone, Copy)]
 enum MergedLiteral {
-    /// Equal in all launches.
+    /// The literal is equal in all launches and stays in the shader.
     Same(i64),
-    /// Word of the uniform block.
+    /// The literal differs between launches and is read from this word of the uniform block.
     Word(usize),
 }
 
-/// Returns the values of each word of the uniform block, one per launch, and the replacement of each literal.
+/// Returns, for each word of the merged shader's uniform block, the value that each launch puts there. Also returns the
+/// replacement of each literal.
 fn param_columns(members: &[(usize, Vec<Dim>)]) -> (Vec<Vec<&Dim>>, Vec<MergedLiteral>) {
     let mut columns: Vec<Vec<&Dim>> = Vec::new();
     let count = members.first().map_or(0, |(_, literals)| literals.len());
@@ -117,8 +119,8 @@ fn param_columns(members: &[(usize, Vec<Dim>)]) -> (Vec<Vec<&Dim>>, Vec<MergedLi
     (columns, literals)
 }
 
-/// Returns WGSL that serves several launches. A literal that is equal in all launches stays a literal or a named constant; a
-/// literal that differs becomes a value of the uniform buffer.
+/// Returns the WGSL of a merged shader, which serves several launches. A literal that is equal in all launches stays a
+/// literal or a named constant; a literal that differs becomes a value of the uniform buffer.
 fn merged_wgsl(segments: &[Segment], literals: &[MergedLiteral]) -> String {
     let mut out = String::new();
     for segment in segments {
@@ -149,7 +151,7 @@ fn merged_wgsl(segments: &[Segment], literals: &[MergedLiteral]) -> String {
     out
 }
 
-/// Returns the declaration of a constant.
+/// Returns the WGSL declaration of a constant.
 fn constant_declaration(name: &str, literal_type: LiteralType, value: i64) -> String {
     match literal_type {
         LiteralType::Unsigned => format!("const {name} = {value}u;\n"),
@@ -159,7 +161,7 @@ fn constant_declaration(name: &str, literal_type: LiteralType, value: i64) -> St
 }
 
 /// Splits a launch into its merge key and the values of its literals. Returns `None` if the shader uses the uniform
-/// block other than as single words.
+/// block in another way than as single words.
 fn split_literals(launch: &Launch) -> Option<(MergeKey, Vec<Dim>)> {
     let last = launch.bindings.iter().position(|b| b.bound == Bound::Params);
     if last.is_some_and(|at| at + 1 != launch.bindings.len()) {
@@ -211,9 +213,9 @@ fn split_literals(launch: &Launch) -> Option<(MergeKey, Vec<Dim>)> {
     Some((MergeKey { kernel: launch.kernel, bindings, segments: builder.segments }, builder.literals))
 }
 
-/// Constants of a shader.
+/// Constants that a shader declares.
 struct Constants {
-    /// Values of the unsigned constants, as WGSL.
+    /// WGSL expressions of the unsigned constants, by name.
     unsigned: BTreeMap<String, String>,
 }
 
@@ -229,7 +231,8 @@ impl Constants {
         }
     }
 
-    /// Returns the value of a constant that is an integer or bool expression of constants.
+    /// Returns type and value of a constant, or `None` if it is not an integer or bool expression of literals and
+    /// constants.
     fn value(&self, declaration: &Declaration) -> Option<(LiteralType, i64)> {
         let text = constant_expression(declaration)?;
         match text {
@@ -256,11 +259,11 @@ fn is_function(declaration: &Declaration) -> bool {
     declaration.text.starts_with("fn ") || declaration.text.contains("@compute")
 }
 
-/// Collects the segments of a shader.
+/// Splits a shader into segments: pieces of its WGSL, which end where a literal can differ between shaders.
 struct SegmentBuilder<'a> {
     literals: Vec<Dim>,
     segments: Vec<Segment>,
-    /// Constants with literal values, and their literal literals.
+    /// For each constant that has a literal value, by name: its type and the index of the literal.
     names: BTreeMap<&'a str, (LiteralType, usize)>,
 }
 
@@ -277,8 +280,8 @@ impl SegmentBuilder<'_> {
         }
     }
 
-    /// Adds a function, whose tokens stay constant where `stays` is true. Returns `None` if it uses the block other
-    /// than as single words.
+    /// Adds the segments of a function. A literal stays part of the text if `stays` is true for its token. Returns `None` if the
+    /// function uses the uniform block in another way than as single words.
     fn function(&mut self, text: &str, stays: &[bool], params: &[Dim]) -> Option<()> {
         let tokens: Vec<&str> = lexemes(text).collect();
         let mut at = 0;
@@ -309,7 +312,8 @@ fn unsigned_literal(text: &str) -> Option<u32> {
     text.strip_suffix('u').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()
 }
 
-/// Replaces known index expressions by literals in a function, except for indices of `module_variables`.
+/// Returns the WGSL of a function in which array indices of known value are replaced by literals. Indices of the arrays in
+/// `module_variables`, which are not in registers, stay.
 fn fold_register_indices(
     text: &str,
     module_variables: &BTreeSet<String>,
@@ -332,8 +336,9 @@ fn fold_register_indices(
     out + rest
 }
 
-/// Marks the tokens of a function that must stay constant: its signature, sizes in types, indices of arrays other than
-/// `module_variables` (they are in registers), and expressions that WGSL requires to be constant.
+/// Returns, for each token of a function, true if the token must stay as it is. These are tokens of the signature, of sizes in
+/// types, and of expressions that WGSL requires to be constant. Indices of arrays stay too, because arrays in registers need
+/// literal indices. Only the arrays in `module_variables` are not in registers.
 fn tokens_that_stay(text: &str, module_variables: &BTreeSet<String>) -> Vec<bool> {
     // Closing token of each open bracket, and whether the tokens inside must stay.
     let mut open: Vec<(&str, bool)> = Vec::new();
@@ -390,7 +395,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 ";
 
-    /// A launch with the given WGSL that writes one buffer.
+    /// Returns a launch with the given WGSL, which writes one buffer.
     fn launch(wgsl: String, params: &[&str]) -> Launch {
         let graph = graph_text::parse(
             "%0 = input {\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[4]}\n%1 = relu %0\noutput \"y\" %1",
@@ -434,7 +439,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             "o[id.x * params[0].y + 1u]",
             "@group(0) @binding(1) var<uniform> params: array<vec4<u32>, 1>;",
         ] {
-            assert!(wgsl.contains(part), "{part} is not in {wgsl}");
+            assert!(wgsl.contains(part), "the merged shader lacks `{part}`: {wgsl}");
         }
         assert!(!wgsl.contains("DEPTH"), "{wgsl}");
         assert!(crate::emit::wgsl::emit(&wgsl).is_ok(), "{wgsl}");

@@ -31,6 +31,6 @@ mod wgsl_syntax;
 mod writes;
 
 pub use hooks::Shader;
-pub use launch::{Binding, Bound, Grid, Launch, Need};
+pub use launch::{Binding, Bound, Grid, Launch, LaunchDraft, Need};
 pub use outside_reads::OutsideReads;
 pub use value_type::ValueType;

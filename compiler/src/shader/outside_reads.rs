@@ -1,12 +1,12 @@
-//! Values that a shader expects from reads outside of textures.
+//! Values that a shader expects from reads outside the edges of a texture.
 
-/// Values that a shader expects from reads outside of a texture.
+/// Values that a shader expects from reads outside the edges of a texture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OutsideReads {
-    /// Any values: the shader does not use them.
+    /// The shader does not use values from reads outside of a texture.
     Unused,
-    /// Zeros in the first three channels.
+    /// The shader expects zeros in the first three channels.
     ZeroRgb,
-    /// Zeros in all channels.
+    /// The shader expects zeros in all four channels.
     Zero,
 }

@@ -8,8 +8,8 @@
 use super::pack::quantized_panels::QuantizedPanels;
 
 /// Returns the WGSL functions `unpack_f16_pair(bits)` (unpacks two f16 from a word), `pack_f16_pair(x, y)` (packs two
-/// f16), and `dequantize_pairs(word)` (dequantizes a packed word). A pair holds values 4 positions apart for 4 bits, 2
-/// for 8 bits.
+/// f16), and `dequantize_pairs(word)` (dequantizes a packed word). The two values of a pair are 4 positions apart in a
+/// word of 4-bit values, and 2 positions apart in a word of 8-bit values.
 pub(super) fn pair_functions(panels: &QuantizedPanels) -> String {
     let zero_point = f64::from(panels.zero_point);
     let pair = |word: &str, mask: &str, factor: f64, offset: f64| {
@@ -41,13 +41,14 @@ fn dequantize_pairs(word: u32) -> array<vec2<f16>, {0}> {{
     )
 }
 
-/// Factor by which quantized values exceed the f16 that [`pair_functions`] makes of them.
+/// Returns the ratio of a quantized value (without its zero point) to the f16 number that the functions of
+/// [`pair_functions`] compute for it.
 pub(crate) fn quantized_to_f16_ratio(panels: &QuantizedPanels) -> u32 {
     1 << panels.bits
 }
 
-/// Returns the hook `fragment_columns(loads, i)` for quantized weights: 8 K values of columns `2 * i` and `2 * i + 1`
-/// of a group of 4 columns as packed f16.
+/// Returns the WGSL of the hook `fragment_columns(loads, i)` for quantized weights. The hook returns 8 values along K,
+/// as packed f16, of columns `2 * i` and `2 * i + 1` of a group of 4 columns.
 pub(crate) fn quantized_fragment_columns(panels: &QuantizedPanels) -> String {
     let word = |pairs: &str, i: usize| format!("pack_f16_pair({pairs}[{i}].x, {pairs}[{i}].y)");
     let (second_statement, words) = match panels.bits {
@@ -76,7 +77,8 @@ fn fragment_columns(loads: array<PanelLoad, LOADS_PER_K8>, i: u32) -> array<vec4
     )
 }
 
-/// Returns the hook `fragment_columns(loads, i)` for f16 weights, where `loads` holds 8 K values of 4 columns.
+/// Returns the WGSL of the hook `fragment_columns(loads, i)` for f16 weights. The hook returns 8 values along K of
+/// columns `2 * i` and `2 * i + 1`; `loads` holds 8 K positions of 4 columns.
 pub(crate) fn f16_fragment_columns() -> String {
     let words = |half: &dyn Fn(usize, usize) -> String| {
         (0..4).map(|j| half(2 * j, 2 * j + 1)).collect::<Vec<_>>().join(", ")
@@ -90,7 +92,7 @@ pub(crate) fn f16_fragment_columns() -> String {
     )
 }
 
-/// Returns the hook `scale_pairs(pairs, by)`, which multiplies vectors of packed f16.
+/// Returns the WGSL of the hook `scale_pairs(pairs, by)`, which multiplies two vectors of packed f16 element by element.
 pub(crate) fn scale_pairs_hook() -> String {
     let products = ["x", "y", "z", "w"].map(|lane| format!("scale_pair(pairs.{lane}, by.{lane})"));
     format!(
@@ -103,7 +105,8 @@ fn scale_pairs(pairs: vec4<u32>, by: vec4<u32>) -> vec4<u32> {{ return vec4<u32>
     )
 }
 
-/// Returns the body of a function of `first`, `second`, `scale` and `bias` that dequantizes 8 elements into packed f16.
+/// Returns the body of a WGSL function with the parameters `first`, `second` (packed words), `scale` and `bias`, which
+/// dequantizes 8 elements into packed f16.
 pub(super) fn dequantize_vec8_body(panels: &QuantizedPanels) -> String {
     let pairs = match panels.bits {
         4 => ["pairs[0]", "pairs[1]", "pairs[2]", "pairs[3]"],
@@ -130,8 +133,9 @@ pub(super) fn dequantize_vec8_body(panels: &QuantizedPanels) -> String {
     )
 }
 
-/// Returns the hooks `add_products(sum, word, xs)` and `multiplicands(xs)` of a matvec with 4-bit weights in f16.
-/// `multiplicands` packs 8 K values of the input into pairs in the order of [`pair_functions`]' pairs.
+/// Returns names and WGSL of two hooks of a matvec that dequantizes 4-bit weights in f16. `multiplicands(xs)` packs 8
+/// input values along K into f16 pairs, in the order of the pairs of [`pair_functions`]. `add_products(sum, word, xs)`
+/// adds the products of a packed word and these pairs.
 pub(crate) fn f16_matvec_hooks() -> [(&'static str, String); 2] {
     let pairs =
         ["x", "y", "z", "w"].map(|lane| format!("pack2x16float(vec2<f32>(xs[0].{lane}, xs[1].{lane}))"));

@@ -1,4 +1,4 @@
-//! A kernel's view of the graph: one operator with the shapes, types and placements of its operands.
+//! Problems, which are all that a kernel sees of the graph: one operator with the shapes, types and placements of its operands.
 
 use super::quantized_constant::QuantizedConstant;
 use crate::error::OpError;
@@ -19,20 +19,20 @@ pub enum Placement {
     Strided {
         /// Stride per axis. 0 repeats an element, a negative stride reverses the axis.
         strides: Vec<Dim>,
-        /// Index of the first element.
+        /// Index of the tensor's first element in the memory object, in elements.
         offset: Dim,
     },
-    /// [`Layout::Slices4`], in any storage kind.
+    /// The layout [`Layout::Slices4`] (slices of four channels), in any storage kind.
     Slices4,
 }
 
 impl Placement {
-    /// The placement of a dense row-major tensor.
+    /// Returns the placement of a dense row-major tensor.
     pub fn dense(shape: &[Dim]) -> Self {
         Self::Strided { strides: dense_strides(shape), offset: Dim::known(0) }
     }
 
-    /// Placement of a newly computed tensor.
+    /// Returns the placement of a newly computed tensor with a given layout.
     pub fn from_layout(layout: Layout, shape: &[Dim]) -> Self {
         match layout {
             Layout::RowMajor => Self::dense(shape),
@@ -52,7 +52,7 @@ impl Placement {
     }
 }
 
-/// Row-major strides in elements.
+/// Returns the strides of a dense row-major tensor, in elements.
 pub fn dense_strides(shape: &[Dim]) -> Vec<Dim> {
     let mut out = vec![Dim::known(1); shape.len()];
     for i in (0..shape.len().saturating_sub(1)).rev() {
@@ -66,31 +66,32 @@ pub fn dense_strides(shape: &[Dim]) -> Vec<Dim> {
 pub struct Operand<'a> {
     /// Element type in the graph. `dtype.on_device()` is the type in memory.
     pub dtype: DType,
-    /// Logical sizes.
+    /// Sizes of the axes, without padding.
     pub shape: Vec<Dim>,
-    /// Order of the elements in memory.
+    /// Order of the tensor's elements in memory.
     pub placement: Placement,
-    /// Kind of memory object. Only tensors in slices of 4 can be in textures.
+    /// Kind of memory object that holds the tensor. Only tensors in slices of 4 channels can be in textures.
     pub storage: Storage,
-    /// The constant, if the operand is one. A kernel may ask for it in another arrangement.
+    /// The constant, if the operand is a constant. A kernel may have it packed in another order.
     pub constant: Option<&'a Constant>,
-    /// Packed form of a quantized constant or of a view of one. `placement` then gives element indices of the
-    /// constant, not memory addresses.
+    /// Packed form, if the operand is a quantized constant or a view of one. `placement` then gives indices of the
+    /// constant's elements, not memory addresses.
     pub quantized: Option<QuantizedConstant<'a>>,
 }
 
 impl Operand<'_> {
-    /// Number of dimensions.
+    /// Returns the number of axes.
     pub fn rank(&self) -> usize {
         self.shape.len()
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> Dim {
         product(&self.shape)
     }
 
-    /// Size of an axis counted from the end: 1 is the last axis. Returns 1 if there is no such axis.
+    /// Returns the size of an axis that is counted from the end: `back` 1 is the last axis. Returns the size 1 if there is no
+    /// such axis.
     pub fn size_from_end(&self, back: usize) -> Dim {
         self.rank().checked_sub(back).map_or(Dim::known(1), |i| self.shape[i].clone())
     }
@@ -105,7 +106,7 @@ impl Operand<'_> {
         self.placement == Placement::Slices4
     }
 
-    /// Bytes on the device at the upper bounds of the symbols.
+    /// Returns the bytes that the tensor takes on the device, with every symbol at its upper bound.
     pub fn bytes(&self, bounds: &Bounds) -> i64 {
         if let Some(quantized) = &self.quantized {
             return i64::try_from(quantized.panels.bytes()).unwrap_or(i64::MAX);
@@ -116,7 +117,7 @@ impl Operand<'_> {
             .saturating_mul(self.dtype.on_device().bytes())
     }
 
-    /// Returns the constant as a host array.
+    /// Returns the operand's constant as an array on the host.
     ///
     /// # Errors
     /// If the operand is not a constant.
@@ -125,7 +126,7 @@ impl Operand<'_> {
     }
 }
 
-/// Number of elements of memory that a newly computed tensor takes.
+/// Returns the number of elements of memory that a newly computed tensor needs, including padding.
 pub fn storage_elements(shape: &[Dim], placement: &Placement) -> Dim {
     match placement {
         Placement::Strided { .. } => product(shape),
@@ -138,45 +139,45 @@ pub fn storage_elements(shape: &[Dim], placement: &Placement) -> Dim {
     }
 }
 
-/// Bytes of a tensor that is not quantized.
+/// Returns the bytes that a tensor takes on the device if it is not quantized.
 fn stored_bytes(operand: &Operand<'_>) -> Dim {
     storage_elements(&operand.shape, &operand.placement).scale(operand.dtype.on_device().bytes())
 }
 
-/// One node to compute on the device.
+/// One node of the graph that a kernel is to compute on the device.
 #[derive(Debug, Clone)]
 pub struct Problem<'a> {
     /// The operator.
     pub op: &'a Op,
-    /// All operands. The first `arity` belong to the operator, the others to the epilogue.
+    /// All operands of the node. The first `arity` belong to the operator, the others to the epilogue.
     pub operands: Vec<Operand<'a>>,
     /// Number of operands of the operator.
     pub arity: usize,
-    /// Elementwise functions applied to the operator's result before it is stored.
+    /// Elementwise functions that are applied to the operator's result before it is stored.
     pub epilogue: &'a [EpilogueStep],
     /// Element type of the operator's result before the epilogue.
     pub computed: DType,
-    /// The stored result.
+    /// The result, after the epilogue, as it is stored.
     pub result: Operand<'a>,
-    /// Bounds of the symbols.
+    /// Bounds of the symbols in the sizes.
     pub bounds: &'a Bounds,
     /// Profile of the target device.
     pub target: &'a TargetProfile,
 }
 
 impl<'a> Problem<'a> {
-    /// Default number of invocations per workgroup.
+    /// Returns the default number of invocations per workgroup on the target.
     pub fn threads(&self) -> u32 {
         self.target.prefer.workgroup_invocations.min(256)
     }
 
-    /// Maximum value of a size.
+    /// Returns the maximum value of a size: its value with every symbol at its upper bound.
     pub fn max(&self, dim: &Dim) -> i64 {
         dim.range(self.bounds).1
     }
 
-    /// Bytes read and written, each operand once. Only the gathered rows of a table and the keys and values of a
-    /// sliding window count.
+    /// Returns the bytes that the node reads and writes, if it reads each operand once. Of a gathered table only the
+    /// selected rows count, and of keys and values only those in the sliding window.
     pub fn traffic_dim(&self) -> Dim {
         let read = self.operands.iter().enumerate().map(|(i, o)| {
             let partial =
@@ -190,7 +191,8 @@ impl<'a> Problem<'a> {
         read.fold(stored_bytes(&self.result), |a, b| a.add(&b))
     }
 
-    /// For the stacked expert weights of a gathered matmul: the expert axis and the maximum number of experts read.
+    /// Returns the expert axis and the maximum number of experts that are read, if operand `index` is the stacked
+    /// expert weights of a gathered matmul.
     fn experts_read(&self, index: usize) -> Option<(usize, Dim)> {
         let Op::GatherMatMul(_) = self.op else { return None };
         let matrices = self.operands.get(1).filter(|_| index == 1)?;
@@ -199,7 +201,8 @@ impl<'a> Problem<'a> {
         Some((0, Dim::known(count.clamp(1, all))))
     }
 
-    /// For the table of a gather: its row axis and the number of rows read, if it is less than the table's rows.
+    /// Returns the row axis and the number of rows that are read, if operand `index` is the table of a gather that
+    /// reads only some rows.
     fn gathered_rows(&self, index: usize) -> Option<(usize, Dim)> {
         let Op::Gather(gather) = self.op else { return None };
         let (table, indices) = (self.operands.first().filter(|_| index == 0)?, self.operands.get(1)?);
@@ -207,8 +210,8 @@ impl<'a> Problem<'a> {
         (self.max(&count) < self.max(table.shape.get(gather.axis)?)).then_some((gather.axis, count))
     }
 
-    /// For keys and values of sliding-window attention: their axis and the maximum number of positions read, if the
-    /// window hides some.
+    /// Returns the axis of positions and the maximum number of positions that are read, if operand `index` is the keys
+    /// or values of an attention whose sliding window hides some positions.
     fn window_positions(&self, index: usize) -> Option<(usize, Dim)> {
         const KEYS: usize = 2;
         let Op::Attention(Attention { window: Some(window), .. }) = self.op else { return None };
@@ -218,13 +221,13 @@ impl<'a> Problem<'a> {
         (seen < self.max(keys.shape.get(KEYS)?)).then_some((KEYS, Dim::known(seen)))
     }
 
-    /// Bytes per position of an axis, at the upper bounds.
+    /// Returns the bytes of an operand per position of an axis, with every symbol at its upper bound.
     fn slice_bytes(&self, operand: &Operand<'_>, axis: usize) -> i64 {
         let size = operand.shape.get(axis).map_or(1, |size| self.max(size));
         operand.bytes(self.bounds) / size.max(1)
     }
 
-    /// Bytes read from an operand, at the upper bounds.
+    /// Returns the bytes that the node reads from operand `index`, with every symbol at its upper bound.
     pub fn read_bytes(&self, index: usize) -> i64 {
         let Some(operand) = self.operands.get(index) else { return 0 };
         match self.experts_read(index) {
@@ -233,7 +236,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Returns the problem with all tensors in buffers.
+    /// Returns a copy of the problem with all tensors in buffers instead of textures.
     pub fn in_buffers(&self) -> Self {
         let mut out = self.clone();
         for operand in out.operands.iter_mut().chain([&mut out.result]) {
@@ -242,7 +245,7 @@ impl<'a> Problem<'a> {
         out
     }
 
-    /// Bytes read and written at the upper bounds, each operand once.
+    /// Returns the bytes that the node reads and writes, if it reads each operand once, with every symbol at its upper bound.
     pub fn traffic(&self) -> i64 {
         (0..self.operands.len())
             .map(|i| self.read_bytes(i))

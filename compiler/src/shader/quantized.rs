@@ -1,8 +1,8 @@
-//! Reads of quantized constants. All WGSL that dequantizes in a kernel is generated here and in [`packed_f16`].
+//! Reads of quantized constants. This module and `packed_f16` generate all WGSL that dequantizes in a kernel.
 //!
 //! [`Shader::read`] works on quantized constants as on others: it dequantizes one element per read, which is slow.
-//! Matmul kernels read more at once: one K index of 4 rows ([`Shader::add_dequantize_vec4`]), 8 K values of a row
-//! ([`Shader::add_dequantize_vec8`]), or packed words and their scales ([`Shader::add_scale_functions`]).
+//! Matmul kernels read more elements at once: one K position of 4 rows ([`Shader::add_dequantize_vec4`]), 8 K positions
+//! of a row ([`Shader::add_dequantize_vec8`]), or packed words and their scales ([`Shader::add_scale_functions`]).
 
 use super::hooks::Shader;
 use super::launch::{Bound, Need};
@@ -14,13 +14,14 @@ use crate::target::TargetProfile;
 
 pub use super::quantized_constant::QuantizedConstant;
 
-/// Minimum f32 operations per integer-to-float conversion from which values are dequantized through f16 bit patterns.
+/// Minimum time of an integer-to-float conversion, in f32 operations, at which values are dequantized through f16 bit patterns
+/// instead.
 const SLOW_CONVERSION: f64 = 8.0;
 
-/// Placeholder expression for a second packed word that is not read.
+/// Placeholder WGSL expression for a second packed word that the shader does not read.
 const UNUSED_WORD: &str = "0u";
 
-/// True if 8 neighboring elements of a row share a scale whenever the first index is a multiple of 8.
+/// True if elements `8 * i` to `8 * i + 7` of a quantized row share a scale for every `i`.
 pub fn vec8_shares_scale(panels: &QuantizedPanels) -> bool {
     panels.groups_per_row() <= 1 || panels.group_size.is_multiple_of(8)
 }
@@ -32,13 +33,15 @@ pub fn dequantizes_by_f16_bits(target: &TargetProfile) -> bool {
     peak.int_to_float.unwrap_or(peak.f32) * SLOW_CONVERSION <= peak.f32
 }
 
-/// True if [`dequantizes_by_f16_bits`] holds and the target also computes in f16.
+/// True if values are dequantized through f16 bit patterns ([`dequantizes_by_f16_bits`]) and the target also has f16
+/// arithmetic.
 pub fn dequantizes_in_f16(target: &TargetProfile) -> bool {
     dequantizes_by_f16_bits(target) && target.features.f16
 }
 
 impl Shader<'_> {
-    /// Binds quantized operand `index` as an array of `vec4<u32>`. Returns its packed form and the buffer's name.
+    /// Binds quantized operand `index` as an array of `vec4<u32>`. Returns the operand's packed form and the name of
+    /// the buffer in WGSL.
     ///
     /// # Errors
     /// If the operand is not quantized.
@@ -50,7 +53,7 @@ impl Shader<'_> {
         Ok((panels, self.bind(Bound::Operand(index), "vec4<u32>", false)))
     }
 
-    /// Adds the function `BUFFER_element(i)`, which dequantizes element `i` of the constant in `buffer`.
+    /// Adds the WGSL function `BUFFER_element(i)`, which dequantizes element `i` of the quantized constant in `buffer`.
     pub(super) fn add_element_function(&mut self, panels: &QuantizedPanels, buffer: &str) {
         let head = format!("fn {buffer}_element(i: u32) -> f32 {{");
         if self.extra.contains(&head) {
@@ -88,8 +91,8 @@ impl Shader<'_> {
         );
     }
 
-    /// Adds the function `NAME(r4, k) -> vec4<f32>` for quantized operand `index`: element `k` of rows `4 * r4` to
-    /// `4 * r4 + 3`. `k` must be less than the row length. `r4` may count padding rows of the last panel.
+    /// Adds the WGSL function `NAME(r4, k) -> vec4<f32>`, which dequantizes element `k` of rows `4 * r4` to `4 * r4 +
+    /// 3` of quantized operand `index`. `k` must be less than the row length. The rows may be padding of the last panel.
     ///
     /// # Errors
     /// If the operand is not quantized.
@@ -120,8 +123,9 @@ impl Shader<'_> {
         );
     }
 
-    /// Adds the function `NAME(row, k8) -> vec4<u32>` for quantized operand `index`: elements `8 * k8` to `8 * k8 + 7`
-    /// of a row as packed f16. [`vec8_shares_scale`] must hold for the operand, and both arguments must be in range.
+    /// Adds the WGSL function `NAME(row, k8) -> vec4<u32>`, which dequantizes elements `8 * k8` to `8 * k8 + 7` of a
+    /// row of quantized operand `index` to packed f16. [`vec8_shares_scale`] must hold for the operand, and both
+    /// arguments must be in range.
     ///
     /// # Errors
     /// If the operand is not quantized or [`vec8_shares_scale`] does not hold.
@@ -145,8 +149,9 @@ impl Shader<'_> {
         Ok(())
     }
 
-    /// Adds the function `NAME(r4, k8) -> array<vec4<u32>, 4>`: elements `8 * k8` to `8 * k8 + 7` of rows `4 * r4` to
-    /// `4 * r4 + 3` as packed f16, one row per array element. Padding rows of the last panel are zero.
+    /// Adds the WGSL function `NAME(r4, k8) -> array<vec4<u32>, 4>`, which dequantizes quantized operand `index` to
+    /// packed f16. Array element `i` of the result is row `4 * r4 + i`, elements `8 * k8` to `8 * k8 + 7`. Padding rows
+    /// of the last panel are zero.
     ///
     /// # Errors
     /// If the operand is not quantized or [`vec8_shares_scale`] does not hold.
@@ -175,10 +180,10 @@ impl Shader<'_> {
         Ok(())
     }
 
-    /// Adds the functions `NAME_scale`, `NAME_bias` and `NAME_from_words(first, second, scale, bias) -> vec4<u32>`. The
-    /// last one dequantizes 8 elements of one or two packed words into packed f16. Returns expressions of the
-    /// `vec4<u32>` that hold the words of 4 rows, in terms of `base`, `k8` and `q`. If one word holds 8 values, the
-    /// second expression is [`UNUSED_WORD`].
+    /// Adds the WGSL functions `NAME_scale`, `NAME_bias` and `NAME_from_words(first, second, scale, bias) ->
+    /// vec4<u32>`. The last function dequantizes 8 elements of one or two packed words to packed f16. Returns the
+    /// operand's packed form and two WGSL expressions in the variables `base`, `k8` and `q`, for the `vec4<u32>` that
+    /// hold the first and second words of 4 rows. If one word holds 8 values, the second expression is [`UNUSED_WORD`].
     fn add_dequantize_packed_words(
         &mut self,
         name: &str,
@@ -218,8 +223,9 @@ impl Shader<'_> {
         Ok((panels, vec4s))
     }
 
-    /// Like [`Shader::add_scale_functions`], and also adds `NAME_from_words(first, second, scale, bias) -> vec4<u32>`,
-    /// which dequantizes 8 elements of packed words into packed f16. If one word holds 8 values, `second` is ignored.
+    /// Like [`Shader::add_scale_functions`], and also adds the WGSL function `NAME_from_words(first, second, scale,
+    /// bias) -> vec4<u32>`, which dequantizes 8 elements of packed words to packed f16. If one word holds 8 values,
+    /// `second` is ignored.
     ///
     /// # Errors
     /// If the operand is not quantized or [`vec8_shares_scale`] does not hold.
@@ -228,7 +234,7 @@ impl Shader<'_> {
         Ok(self.bind_quantized(index)?.1)
     }
 
-    /// Adds the WGSL functions that dequantize into pairs of f16.
+    /// Adds the WGSL functions that dequantize packed words to pairs of f16.
     pub fn add_f16_pair_functions(&mut self, panels: &QuantizedPanels) {
         let functions = packed_f16::pair_functions(panels);
         if !self.extra.contains(&functions) {
@@ -237,9 +243,10 @@ impl Shader<'_> {
         self.needs(&[Need::F16]);
     }
 
-    /// Binds quantized operand `index` as an array of `vec4<u32>`. Adds the functions `NAME_scale(base, g, q)` and
-    /// `NAME_bias(base, g, q)`: scales and biases of group `g` of rows `4 * q` to `4 * q + 3` of the panel that begins
-    /// at vector `base`. Without biases `NAME_bias` is zero. Returns the buffer's name.
+    /// Binds quantized operand `index` as an array of `vec4<u32>`, and returns the name of the buffer. Adds the WGSL
+    /// functions `NAME_scale(base, g, q)` and `NAME_bias(base, g, q)`, which load scales and biases of group `g`. They
+    /// are for rows `4 * q` to `4 * q + 3` of the panel that begins at vector `base`. Without biases `NAME_bias`
+    /// returns zero.
     ///
     /// # Errors
     /// If the operand is not quantized.
@@ -250,8 +257,8 @@ impl Shader<'_> {
     }
 }
 
-/// Returns statements that dequantize the words `first` and `second` into the vec4s `low` and `high`. With
-/// `by_f16_bits`, they use f16 bit patterns instead of integer conversions.
+/// Returns WGSL statements that dequantize the packed words `first` and `second` into the vec4s `low` and `high`. With
+/// `by_f16_bits`, the statements use f16 bit patterns instead of integer conversions.
 fn dequantize_low_and_high(panels: &QuantizedPanels, by_f16_bits: bool) -> String {
     let zero_point = u32::from(panels.zero_point);
     match (panels.bits, by_f16_bits) {
@@ -296,12 +303,12 @@ fn dequantize_low_and_high(panels: &QuantizedPanels, by_f16_bits: bool) -> Strin
     }
 }
 
-/// Returns the body of a function of `base`, `g` and `q` that loads 4 scales.
+/// Returns the body of a WGSL function of `base`, `g` and `q` that loads the scales of 4 rows.
 fn load_scales_body(panels: &QuantizedPanels, buffer: &str) -> String {
     load_vec4_body(buffer, panels.scale_type, panels.quantized_vec4s(), panels.scale_vec4s()[0])
 }
 
-/// Returns the body of a function of `base`, `g` and `q` that loads 4 biases.
+/// Returns the body of a WGSL function of `base`, `g` and `q` that loads the biases of 4 rows.
 fn load_biases_body(panels: &QuantizedPanels, buffer: &str) -> String {
     let [scales, biases] = panels.scale_vec4s();
     match panels.bias_type {
@@ -315,8 +322,8 @@ fn load_biases_body(panels: &QuantizedPanels, buffer: &str) -> String {
     }
 }
 
-/// Returns the body that loads 4 floats from the section of a panel that begins at vector `first`. The section has
-/// `vec4s_per_group` vectors per group.
+/// Returns the body of a WGSL function that loads 4 floats from a section of a panel: its scales or its biases. The
+/// section begins at vector `first` and has `vec4s_per_group` vectors per group.
 fn load_vec4_body(buffer: &str, device: DeviceType, first: usize, vec4s_per_group: usize) -> String {
     match device {
         DeviceType::F16 => format!(

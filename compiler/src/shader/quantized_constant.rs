@@ -3,17 +3,17 @@
 use super::pack::quantized_panels::QuantizedPanels;
 use crate::ir::op::Constant;
 
-/// A constant operand that is quantized on the device.
+/// A constant operand whose elements are stored quantized on the device.
 #[derive(Debug, Clone, Copy)]
 pub struct QuantizedConstant<'a> {
-    /// The constant, possibly seen through views.
+    /// The constant, or a view of it with another shape and other strides.
     pub source: &'a Constant,
-    /// Packed form on the device.
+    /// Packed form in which the device stores the constant.
     pub panels: QuantizedPanels,
 }
 
 impl<'a> QuantizedConstant<'a> {
-    /// Returns the packed form of a constant, or `None` if the constant is not packed as quantized values.
+    /// Returns a constant with its packed form, or `None` if the device does not store the constant quantized.
     pub fn from_constant(source: &'a Constant) -> Option<Self> {
         QuantizedPanels::from_constant(source).map(|panels| Self { source, panels })
     }

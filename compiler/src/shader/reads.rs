@@ -1,4 +1,5 @@
-//! WGSL functions that read operands, at given coordinates or broadcast from the result's coordinates.
+//! Generation of WGSL functions that read operands, at given coordinates or at the result's coordinates with
+//! broadcasting.
 
 use super::access::{Access, Coordinates, tensor_read_access};
 use super::hooks::Shader;
@@ -10,14 +11,14 @@ use crate::ir::dim::Dim;
 
 impl Shader<'_> {
     /// Replaces hook `name` by a function that reads operand `index`. `params` are the hook's parameters, such as
-    /// `batch: u32, row: u32`. The coordinates `at` may use them and the variables of the statements in `prelude`.
-    /// The function returns one value, or a vec4 if `at` has a lane axis.
+    /// `batch: u32, row: u32`. The coordinates `at` may use the parameters and the variables of the statements in
+    /// `prelude`. The function returns one value, or a vec4 if `at` covers 4 elements.
     pub fn read(&mut self, name: &str, params: &str, prelude: &str, index: usize, at: &Coordinates) {
         let text = self.read_fn(name, params, prelude, index, at, false);
         self.replacements.insert(name.to_string(), text);
     }
 
-    /// Returns the WGSL of a reading function, without replacing a hook.
+    /// Returns the WGSL of a function that reads an operand, without replacing a hook.
     pub fn read_fn(
         &mut self,
         name: &str,
@@ -38,7 +39,8 @@ impl Shader<'_> {
         format!("fn {name}({params}) -> {ty} {{\n{prelude}{before}{closing}    return {value};\n}}\n")
     }
 
-    /// Replaces hook `name` by a function that reads operand `index` at coordinates of the result, with broadcasting.
+    /// Replaces hook `name` by a function that reads operand `index` at the coordinates of a result element, with
+    /// broadcasting.
     ///
     /// # Errors
     /// If the operand does not broadcast to the result (a defect of the graph).
@@ -59,8 +61,8 @@ impl Shader<'_> {
         Ok(())
     }
 
-    /// Reads operand `index` at coordinates of the result, with broadcasting, and adds the statements for it. Returns
-    /// the variable and its type.
+    /// Adds WGSL statements that read operand `index` at the coordinates of a result element, with broadcasting.
+    /// Returns the name and the type of the variable that holds the value.
     pub(super) fn read_here(
         &mut self,
         index: usize,
@@ -108,7 +110,7 @@ impl Shader<'_> {
     }
 }
 
-/// Converts a loaded value to its computed type.
+/// Returns WGSL that converts a loaded value to the type in which the shader computes.
 fn from_storage(text: &str, value_type: ValueType, lanes: u32) -> String {
     match value_type {
         ValueType::Bool => format!("({text} != {})", if lanes == 4 { "vec4<u32>(0u)" } else { "0u" }),
@@ -126,7 +128,7 @@ fn scalar_text(access: &Access, buffer: &BoundVariable, value_type: ValueType) -
     from_storage(&raw, value_type, 1)
 }
 
-/// Returns statements and the expression of a loaded value. The statements may declare variable `name`.
+/// Returns WGSL statements that load a value, and the expression of the value. The statements may declare the variable `name`.
 fn load_text(
     access: &Access,
     buffer: &BoundVariable,

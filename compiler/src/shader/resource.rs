@@ -1,24 +1,24 @@
-//! Memory objects in WGSL: declarations, loads and stores.
+//! WGSL of memory objects (buffers and textures): declarations, loads and stores.
 
 use super::problem::{Operand, Placement};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
 
-/// Kind of memory object of a binding.
+/// Kind of the memory object that a binding refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// Storage buffer, or the uniform block of sizes.
+    /// A storage buffer, or the uniform block of sizes.
     Buffer,
-    /// Uniform buffer with this number of 16-byte vectors.
+    /// A uniform buffer with this number of 16-byte vectors.
     Uniform(u32),
-    /// Texel buffer that the shader reads.
+    /// A texel buffer that the shader reads, with this element type.
     Texels(DeviceType),
-    /// Texture with this element type.
+    /// A texture with this storage kind and element type.
     Texture(Storage, DeviceType),
 }
 
 impl Resource {
-    /// Name for messages.
+    /// Returns the name of the resource kind for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Buffer => Storage::Buffer.name(),
@@ -28,7 +28,8 @@ impl Resource {
         }
     }
 
-    /// Returns the kind of a tensor's binding. Texel buffers are written as storage buffers.
+    /// Returns the resource kind with which a tensor is bound. A shader that writes a texel buffer binds it as a
+    /// storage buffer.
     pub fn from_operand(tensor: &Operand<'_>, writable: bool) -> Self {
         let device = tensor.dtype.on_device();
         match tensor.storage {
@@ -40,8 +41,8 @@ impl Resource {
         }
     }
 
-    /// WGSL type of the variable. Returns `None` for a buffer, whose type depends on the access. WGSL has no texel
-    /// buffers, so a 1-D texture stands for one until SPIR-V is emitted.
+    /// Returns the WGSL type of a variable with this resource kind. Returns `None` for a buffer, whose type depends on
+    /// the access. WGSL has no texel buffers, so a 1-D texture stands for one until SPIR-V is emitted.
     pub fn declared(self, writable: bool) -> Option<String> {
         let (name, device) = match self {
             Self::Buffer | Self::Uniform(_) => return None,
@@ -67,7 +68,7 @@ fn texel_format(device: DeviceType) -> &'static str {
 }
 
 impl DeviceType {
-    /// WGSL scalar type of a texel's components.
+    /// Returns the WGSL scalar type of a texel's components.
     pub fn texel(self) -> &'static str {
         match self {
             Self::F16 | Self::F32 => "f32",
@@ -77,19 +78,19 @@ impl DeviceType {
     }
 }
 
-/// A bound variable.
+/// A WGSL variable that is bound to a memory object.
 #[derive(Debug, Clone)]
 pub struct BoundVariable {
-    /// Name of the variable.
+    /// Name of the WGSL variable.
     pub name: String,
-    /// Kind of memory object.
+    /// Kind of the bound memory object.
     pub resource: Resource,
-    /// True if it holds quantized values, which the function `NAME_element` dequantizes.
+    /// True if the memory object holds quantized values, which the WGSL function `NAME_element` dequantizes.
     pub quantized: bool,
 }
 
 impl BoundVariable {
-    /// Returns the expression of the element, vector or texel at an index or coordinates.
+    /// Returns the WGSL expression that loads the element, vector or texel at an index or at coordinates.
     pub fn load(&self, index: &str) -> String {
         match self.resource {
             _ if self.quantized => format!("{}_element({index})", self.name),
@@ -98,7 +99,7 @@ impl BoundVariable {
         }
     }
 
-    /// Returns the statement that stores a vector or texel.
+    /// Returns the WGSL statement that stores an element, vector or texel.
     pub fn store(&self, index: &str, value: &str) -> String {
         match self.resource {
             Resource::Buffer => format!("    {}[{index}] = {value};\n", self.name),

@@ -1,8 +1,8 @@
-//! A tensor as rows along some of its axes, for the kernels that reduce, normalize, scan or sort.
+//! View of a tensor as rows along some of its axes, for the kernels that reduce, normalize, scan or sort.
 //!
-//! Such a kernel uses two flat indices: `row`, and the position `i` in the row. The WGSL generated here turns them into
-//! coordinates. Neighboring axes that have one common stride in every tensor are merged first, so that the usual case
-//! needs no division.
+//! Such a kernel uses two flat indices: the number `row` of a row, and the position `i` in the row. The WGSL that this
+//! module generates turns them into coordinates. Neighboring axes that have one common stride in every tensor are
+//! merged first, so that the usual case needs no division.
 
 use super::access::Coordinates;
 use super::element_walk::split_index;
@@ -10,19 +10,19 @@ use super::hooks::Shader;
 use super::problem::{Operand, Placement, Problem};
 use crate::ir::dim::{Dim, product};
 
-/// Number and direction of the elements that one access covers.
+/// Elements that one access of a row kernel covers: one, or four along or across rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lanes {
-    /// One element.
+    /// One access covers one element.
     One,
-    /// Four neighbors in one row, along the axis.
+    /// One access covers four neighbors in one row, along this axis.
     Along(usize),
-    /// One element of each of four neighboring rows, along the axis.
+    /// One access covers one element of each of four neighboring rows, along this axis.
     Across(usize),
 }
 
 impl Lanes {
-    /// Axis of the four elements.
+    /// Returns the axis along which the four elements of an access are neighbors, or `None` for one element.
     pub(crate) fn axis(self) -> Option<usize> {
         match self {
             Self::One => None,
@@ -30,27 +30,27 @@ impl Lanes {
         }
     }
 
-    /// Number of elements per access.
+    /// Returns the number of elements per access.
     pub(crate) fn count(self) -> u32 {
         if self == Self::One { 1 } else { 4 }
     }
 }
 
-/// Operand 0 of a problem, seen as rows.
+/// A tensor seen as rows: usually operand 0 of a problem.
 #[derive(Debug, Clone)]
 pub(crate) struct RowView {
-    /// Sizes of the tensor's axes.
+    /// Sizes of the axes of the tensor.
     shape: Vec<Dim>,
-    /// Axes along a row, ascending.
+    /// Axes that a row extends along, in ascending order.
     along: Vec<usize>,
     /// Elements per access.
     pub(crate) lanes: Lanes,
-    /// Axes that make up the channels, if the tensor is in slices of 4 channels.
+    /// Axes into which the channel axis is split, if the tensor is in slices of 4 channels.
     channels: Vec<usize>,
 }
 
 impl RowView {
-    /// Rows along the given axes. One access covers 4 elements if they are neighbors in memory.
+    /// Views a tensor as rows along the given axes. One access covers 4 elements if they are neighbors in memory.
     pub(crate) fn new(tensor: &Operand<'_>, along: &[usize]) -> Self {
         let last = tensor.rank().saturating_sub(1);
         let wide = |axis: usize| tensor.shape[axis].is_multiple_of(4) && !tensor.shape[axis].is(0);
@@ -70,7 +70,8 @@ impl RowView {
         Self { shape: tensor.shape.clone(), along: along.to_vec(), lanes, channels }
     }
 
-    /// Splits axis `channel` into groups and channels per group. A row is one group: its channels and all later axes.
+    /// Views a tensor as the rows of a GroupNorm. Axis `channel` is split into groups and channels per group. A row is
+    /// one group: its channels and all later axes.
     pub(crate) fn grouped(tensor: &Operand<'_>, channel: usize, groups: i64) -> Self {
         let mut shape = tensor.shape.clone();
         let per_group = shape[channel].floor_div(groups);
@@ -90,7 +91,7 @@ impl RowView {
         Self { shape, along, lanes, channels: Vec::new() }
     }
 
-    /// Uses single elements instead of 4 neighbors in a row.
+    /// Returns the view with accesses to single elements where an access covered 4 neighbors in a row.
     pub(crate) fn without_lanes_along(mut self) -> Self {
         if matches!(self.lanes, Lanes::Along(_)) {
             self.lanes = Lanes::One;
@@ -98,19 +99,19 @@ impl RowView {
         self
     }
 
-    /// Uses 4 neighbors along the last axis, whatever the layout.
+    /// Returns the view with accesses to 4 neighbors along the last axis, whatever the layout.
     pub(crate) fn with_vec4_lanes(mut self) -> Self {
         self.lanes = Lanes::Along(self.shape.len().saturating_sub(1));
         self
     }
 
-    /// Uses single elements.
+    /// Returns the view with accesses to single elements.
     pub(crate) fn with_scalar_lanes(mut self) -> Self {
         self.lanes = Lanes::One;
         self
     }
 
-    /// Sizes of the axes in accesses.
+    /// Returns the sizes of the axes. The axis along which an access covers 4 elements is counted in accesses.
     fn units(&self) -> Vec<Dim> {
         let mut sizes = self.shape.clone();
         if let Some(axis) = self.lanes.axis() {
@@ -119,7 +120,7 @@ impl RowView {
         sizes
     }
 
-    /// Axes along rows (or across them) in memory order, fastest first.
+    /// Returns the axes along rows, or across rows if `along` is false, in memory order, fastest first.
     fn order(&self, along: bool) -> Vec<usize> {
         let rank = self.shape.len();
         let all: Vec<usize> = if self.channels.is_empty() {
@@ -131,19 +132,19 @@ impl RowView {
         all.into_iter().filter(|axis| self.along.contains(axis) == along).collect()
     }
 
-    /// Number of rows, in accesses.
+    /// Returns the number of rows. Four rows that one access covers count as one.
     pub(crate) fn rows(&self) -> Dim {
         let units = self.units();
         product(self.order(false).into_iter().map(|axis| &units[axis]))
     }
 
-    /// Length of a row, in accesses.
+    /// Returns the length of a row, counted in accesses.
     pub(crate) fn length(&self) -> Dim {
         let units = self.units();
         product(self.along.iter().map(|axis| &units[*axis]))
     }
 
-    /// True if neighboring positions of a row are neighbors in memory.
+    /// True if neighboring positions of a row are neighbors in memory, false if neighboring rows are.
     pub(crate) fn contiguous(&self) -> bool {
         let fastest =
             [true, false].map(|along| self.order(along).into_iter().find(|axis| !self.shape[*axis].is(1)));
@@ -155,18 +156,19 @@ impl RowView {
         }
     }
 
-    /// Returns statements and coordinates for `row`. Axes along the row are 0.
+    /// Returns WGSL statements that compute the coordinates of the first element of row `row`, and these coordinates.
     fn row(&self, shader: &mut Shader<'_>) -> (String, Vec<String>) {
         split_index(shader, &self.units(), &self.order(false), "row")
     }
 
-    /// Returns statements and coordinates for the variable `unit`, if no axis is along a row: each access is one row.
+    /// Returns WGSL statements that compute the coordinates of the access with index `unit`, and the WGSL expressions of these
+    /// coordinates. Every row of the view must be one access long.
     pub(crate) fn unit(&self, shader: &mut Shader<'_>) -> (String, Coordinates) {
         let (text, axes) = split_index(shader, &self.units(), &self.order(false), "unit");
         (text, Coordinates { axes, lanes: self.lanes.axis(), pixel: None, vec4_index: None })
     }
 
-    /// Returns statements and coordinates for the element at `row` and `i`.
+    /// Returns WGSL statements that compute the coordinates of the element at position `i` of row `row`, and these coordinates.
     pub(crate) fn at(&self, shader: &mut Shader<'_>) -> (String, Coordinates) {
         let (mut text, mut axes) = self.row(shader);
         let (along, positions) = split_index(shader, &self.units(), &self.order(true), "i");
@@ -177,7 +179,8 @@ impl RowView {
         (text, Coordinates { axes, lanes: self.lanes.axis(), pixel: None, vec4_index: None })
     }
 
-    /// Returns statements and coordinates of a row's result. Axes along the row have size 1 or are absent.
+    /// Returns WGSL statements that compute the coordinates of the result element of row `row`, and these coordinates. In the
+    /// result, the axes along the row have size 1, or are absent without `keepdims`.
     pub(crate) fn result(&self, shader: &mut Shader<'_>, keepdims: bool) -> (String, Coordinates) {
         let (text, mut axes) = self.row(shader);
         let mut lanes = match self.lanes {
@@ -194,17 +197,18 @@ impl RowView {
     }
 }
 
-/// A problem whose result has one element for each row of operand 0.
+/// A reduction problem, whose result has one element for each row of operand 0.
 pub(crate) struct ReductionRows<'a> {
-    /// The problem, with as few axes as possible.
+    /// The problem with axes merged where possible.
     pub(crate) problem: Problem<'a>,
-    /// Rows of its operand 0.
+    /// Operand 0 of the problem, seen as rows.
     pub(crate) rows: RowView,
-    /// True if the result has an axis of size 1 for each axis along the rows.
+    /// True if the result has an axis of size 1 for each reduced axis.
     pub(crate) kept: bool,
 }
 
-/// Returns operand 0 as rows along `axes`. In the result these axes have size 1, or are absent without `keepdims`.
+/// Returns a reduction problem with merged axes, and its operand 0 as rows along `axes`. In the result these axes have
+/// size 1, or are absent without `keepdims`.
 pub(crate) fn reduction_rows<'a>(problem: &Problem<'a>, axes: &[usize], keepdims: bool) -> ReductionRows<'a> {
     let x = &problem.operands[0];
     let class = |a| usize::from(axes.contains(&a));
@@ -219,7 +223,7 @@ pub(crate) fn reduction_rows<'a>(problem: &Problem<'a>, axes: &[usize], keepdims
     }
 }
 
-/// Returns the problem with as few axes as possible and its rows along one axis, for an operator that keeps all axes.
+/// Returns the problem with merged axes, and its operand 0 as rows along `axis`, for an operator that keeps all axes.
 pub(crate) fn rows_along_axis<'a>(problem: &Problem<'a>, axis: usize) -> (Problem<'a>, RowView) {
     let x = &problem.operands[0];
     match merge_axes(problem, &x.shape, |a| usize::from(a > axis) + 2 * usize::from(a == axis)) {
@@ -232,8 +236,8 @@ pub(crate) fn rows_along_axis<'a>(problem: &Problem<'a>, axis: usize) -> (Proble
     }
 }
 
-/// Gives the result and the epilogue's operands an axis of size 1 for each axis in `reduced`, so that every tensor has
-/// the rank of operand 0. Returns `None` if a tensor is not strided.
+/// Returns a reduction problem in which the result and the epilogue's operands have an axis of size 1 for each axis in
+/// `reduced`, so that every tensor has the rank of operand 0. Returns `None` if a tensor is not strided.
 fn keep_axes<'a>(problem: &Problem<'a>, reduced: &[usize]) -> Option<Problem<'a>> {
     let mut out = problem.clone();
     let rank = problem.result.rank();
@@ -251,10 +255,10 @@ fn keep_axes<'a>(problem: &Problem<'a>, reduced: &[usize]) -> Option<Problem<'a>
     Some(out)
 }
 
-/// Returns the problem with as few axes as possible, and the old axes that each new axis merges.
+/// Returns the problem with axes merged where possible, and for each new axis the old axes that it merges.
 ///
-/// Neighboring axes of one class merge if they have one common stride in every tensor. Axes of size 1 are removed.
-/// Returns `None` if a tensor is not strided or no axis remains.
+/// Neighboring axes merge if `class` returns equal numbers for them and if they have one common stride in every tensor.
+/// Axes of size 1 are removed. Returns `None` if a tensor is not strided or no axis remains.
 pub(crate) fn merge_axes<'a>(
     problem: &Problem<'a>,
     shape: &[Dim],

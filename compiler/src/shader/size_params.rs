@@ -1,18 +1,18 @@
-//! WGSL expressions of sizes: literals for known sizes, words of a uniform block for symbolic sizes.
+//! WGSL expressions for sizes: literals for known sizes, words of a uniform block for symbolic sizes.
 
 use crate::ir::dim::{Bounds, Dim};
 
-/// WGSL expressions of sizes, and the contents of the uniform block `params`.
+/// Generator of WGSL expressions for sizes, with the contents of the shader's uniform block `params`.
 #[derive(Debug, Clone, Default)]
 pub struct SizeParams {
-    /// Size in each word of the block.
+    /// Size that the host writes into each word of the uniform block.
     pub params: Vec<Dim>,
-    /// Bounds of the symbols.
+    /// Bounds of the symbols in the sizes.
     pub bounds: Bounds,
 }
 
 impl SizeParams {
-    /// Returns the size as an expression of type u32, modulo 2^32 if it is negative.
+    /// Returns a size as a WGSL expression of type u32, modulo 2^32 if the size is negative.
     pub fn dim(&mut self, dim: &Dim) -> String {
         if let Some(value) = dim.as_known() {
             return format!("{}u", value as u32);
@@ -25,7 +25,7 @@ impl SizeParams {
     }
 }
 
-/// Returns a word of the uniform block as an expression of type u32.
+/// Returns word `at` of the uniform block as a WGSL expression of type u32.
 pub(super) fn param_word(at: usize) -> String {
     format!("params[{}].{}", at / 4, ["x", "y", "z", "w"][at % 4])
 }

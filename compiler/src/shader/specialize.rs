@@ -1,17 +1,17 @@
-//! Specialization of a kernel: replaces top-level declarations of its WGSL by name, unrolls marked loops, and drops
-//! unused declarations. Nothing else changes.
+//! Specialization of a kernel's WGSL: replaces top-level declarations by name, unrolls marked loops, and drops unused
+//! declarations. All other WGSL stays as it is.
 //!
-//! A kernel file is a complete, valid WGSL module. The parts that vary are a `const`, an `alias` or a `fn`. A
-//! replacement may hold several declarations, so that a hook can bring its own bindings. [`super::unroll`] describes
-//! marked loops.
+//! A kernel file is a complete, valid WGSL module. The declarations that vary are constants, type aliases and functions
+//! (hooks). A replacement may hold several declarations, so that a hook can bring its own bindings. Module `unroll`
+//! describes marked loops.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::unroll::{next_marker, unroll};
+use super::unroll::{is_marker, next_marker, unroll};
 use super::wgsl_syntax::{self, Declaration, find_comment, lexemes};
 
-/// Returns the kernel's WGSL with `replacements` applied and `extra` declarations appended. With `short_shaders`,
-/// marked loops that may stay loops are not unrolled.
+/// Returns the kernel's WGSL with `replacements` applied and the declarations in `extra` appended. With
+/// `short_shaders`, loops with the marker `// unroll or` stay loops.
 ///
 /// # Errors
 /// If the kernel does not declare a replaced name, or a marked loop has no constant bounds.
@@ -52,7 +52,7 @@ pub fn specialize(
     Ok(texts.join("\n") + "\n")
 }
 
-/// Returns the names of the top-level declarations, in order.
+/// Returns the names of the top-level declarations of WGSL source, in order.
 ///
 /// # Errors
 /// If the text is not a sequence of declarations.
@@ -60,16 +60,18 @@ pub fn declaration_names(source: &str) -> Result<Vec<String>, String> {
     Ok(wgsl_syntax::declarations(source)?.into_iter().map(|d| d.name).filter(|n| !n.is_empty()).collect())
 }
 
-fn strip_comments(text: &str) -> String {
+/// Returns WGSL without comments and empty lines. Markers of loops to unroll stay.
+pub fn strip_comments(text: &str) -> String {
+    let comment = |line: &str| find_comment(line, 0).filter(|at| !is_marker(&line[*at..]));
     let lines: Vec<&str> = text
         .lines()
-        .map(|l| find_comment(l, 0).map_or(l, |at| &l[..at]).trim_end())
+        .map(|l| comment(l).map_or(l, |at| &l[..at]).trim_end())
         .filter(|l| !l.trim().is_empty())
         .collect();
     lines.join("\n")
 }
 
-/// Drops declarations that no entry point, directive or assertion uses.
+/// Drops WGSL declarations that no entry point, directive or assertion uses, directly or indirectly.
 fn prune(declarations: &mut Vec<Declaration>) {
     let names: BTreeMap<&str, usize> = declarations
         .iter()
@@ -127,7 +129,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let text = specialize(KERNEL, &with, "", false).unwrap();
         assert!(text.contains("{\n        o[id.x * M + 0u] = load(0u);"), "{text}");
         assert!(text.contains("load(1u)") && !text.contains("load(2u)"));
-        assert!(!text.contains("array<f32>;\n@group(0) @binding(1)"), "the unused binding goes: {text}");
+        assert!(!text.contains("array<f32>;\n@group(0) @binding(1)"), "an unused binding is still in {text}");
         assert!(!text.contains("elem"));
     }
 

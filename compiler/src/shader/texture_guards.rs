@@ -1,4 +1,5 @@
-//! Reads outside of a texture. If the device returns zeros there, kernels need no mask, or a mask of one channel only.
+//! Masks for reads outside the edges of a texture. If the device returns zeros for such reads, kernels need no mask, or
+//! a mask of one channel only.
 
 use super::access::{Access, Coordinates};
 use super::hooks::Shader;
@@ -8,8 +9,9 @@ use super::value_type::ValueType;
 impl Shader<'_> {
     /// Returns the spatial axes (z, y, x) on which reads of operand `index` need a mask.
     ///
-    /// `outside` names the axes on which the kernel reads past the tensor's edges. An axis needs no mask if the texture
-    /// ends where the tensor ends and the device returns zeros there. The launch then requires that behavior.
+    /// `outside` is true for the axes on which the kernel reads past the tensor's edges. An axis needs no mask if the
+    /// texture ends where the tensor ends and the device returns zeros for reads outside the texture. The launch then
+    /// requires this behavior of the device.
     pub fn guards(&mut self, index: usize, outside: [bool; 3]) -> [bool; 3] {
         let operand = &self.problem.operands[index];
         let ends = match self.problem.target.features.robust_image_access2 && operand.in_texture() {
@@ -22,8 +24,8 @@ impl Shader<'_> {
         [0, 1, 2].map(|axis| outside[axis] && !ends[axis])
     }
 
-    /// Like [`Shader::guards`], for an operand whose later reads all go through [`Shader::read`]. If the device returns
-    /// zeros only in the first three channels, those reads mask the last channel, and the kernel needs no mask.
+    /// Like [`Shader::guards`], for an operand that the kernel reads only by [`Shader::read`]. If the device returns zeros only
+    /// in the first three channels, the generated read function masks the last channel, and the kernel itself needs no mask.
     pub fn texture_guards_for_reads(&mut self, index: usize, outside: [bool; 3]) -> [bool; 3] {
         let guards = self.guards(index, outside);
         let operand = &self.problem.operands[index];
@@ -39,8 +41,8 @@ impl Shader<'_> {
         [0, 1, 2].map(|axis| guards[axis] && !open[axis])
     }
 
-    /// Masks the last channel of a value read from operand `index`, if [`Shader::texture_guards_for_reads`] asked for
-    /// it. Returns statements and the masked expression.
+    /// Masks the last channel of a value that is read from operand `index`, if [`Shader::texture_guards_for_reads`]
+    /// recorded that it needs a mask. Returns WGSL statements and the masked expression.
     pub(super) fn closed(
         &mut self,
         index: usize,

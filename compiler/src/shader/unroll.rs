@@ -1,28 +1,30 @@
-//! Unrolling of marked loops in a kernel's WGSL. Arrays indexed by literals stay in registers, and drivers do not
-//! unroll the loops that naga emits.
+//! Unrolling of marked loops in a kernel's WGSL. It is needed because arrays stay in registers only if all their
+//! indices are literals, and drivers do not unroll the loops that naga emits. The markers are comments before a loop:
 //!
-//! - `// unroll`: the loop has constant bounds. Its body is repeated with the variable replaced by a literal.
-//! - `// unroll or loop`: like `// unroll`, but with `short_shaders` the loop stays.
+//! - `// unroll`: the loop has constant bounds. Its body is repeated for each value of the loop variable, which becomes
+//!   a literal.
+//! - `// unroll or loop`: like `// unroll`, but with `short_shaders` (the target prefers short shaders) the loop stays.
 //! - `// unroll or shift A`: like `// unroll`, but with `short_shaders` the loop stays, and each iteration ends by
 //!   moving all elements of array A down by one. The loop and its enclosing loops must visit the elements of A once, in
-//!   order, and nothing may read A afterwards. Each iteration then finds its element at index 0, which is a literal.
+//!   order, and no later code may read A. Each iteration then finds its element at index 0, which is a literal.
 //!
-//! Code that runs once per result makes up most of an unrolled shader but little of its time, so `short_shaders` keeps
-//! such loops.
+//! Code that runs once per result, such as an epilogue, makes up most of an unrolled shader but little of its time.
+//! With `short_shaders` the loops around such code therefore stay loops.
 
 use std::collections::BTreeMap;
 
 use super::wgsl_syntax::{declaration_end, find_comment, rename_identifier, tokens};
 
-/// Maximum size of a declaration during unrolling, in bytes.
+/// Maximum size of a WGSL declaration during unrolling, in bytes.
 const MAX_TEXT: usize = 1 << 20;
 
 const MARKER: &str = "// unroll";
 
-/// Unrolls marked loops, or keeps them in their form for short shaders, until no marker is left.
+/// Unrolls the marked loops of a WGSL declaration, or keeps them as loops where `short_shaders` and the marker allow
+/// it, until no marker is left.
 ///
 /// # Errors
-/// If a marker has no loop, a loop has no constant bounds, or a shifted array has no constant size.
+/// If a marker has no loop, a loop has no constant bounds, or the array of a marker `or shift` has no constant size.
 pub(super) fn unroll(
     text: &str,
     constants: &BTreeMap<String, String>,
@@ -59,13 +61,18 @@ pub(super) fn unroll(
     Ok(text)
 }
 
-/// Returns the start of the next loop marker at or after byte `from`.
-pub(super) fn next_marker(text: &str, from: usize) -> Option<usize> {
-    let mut comments = std::iter::successors(find_comment(text, from), |at| find_comment(text, at + 2));
-    comments.find(|at| text[*at..].starts_with(MARKER))
+/// True if a comment is the marker of a loop to unroll.
+pub(super) fn is_marker(comment: &str) -> bool {
+    comment.starts_with(MARKER)
 }
 
-/// Returns the body, once for each value of the loop variable.
+/// Returns the byte offset of the next loop marker at or after byte `from`.
+pub(super) fn next_marker(text: &str, from: usize) -> Option<usize> {
+    let mut comments = std::iter::successors(find_comment(text, from), |at| find_comment(text, at + 2));
+    comments.find(|at| is_marker(&text[*at..]))
+}
+
+/// Returns the body of a loop, repeated once for each value of the loop variable.
 fn unrolled_body(head: &str, body: &str, constants: &BTreeMap<String, String>) -> Result<String, String> {
     let (variable, values, suffix) = loop_values(head, constants)?;
     let mut out = String::new();
@@ -77,7 +84,8 @@ fn unrolled_body(head: &str, body: &str, constants: &BTreeMap<String, String>) -
     Ok(out)
 }
 
-/// Returns the body with all indices of an array replaced by 0, followed by statements that move its elements down.
+/// Returns the body of a loop with all indices of an array replaced by 0, followed by statements that move the array's
+/// elements down by one.
 fn shifting_body(body: &str, array: &str, length: i64) -> Result<String, String> {
     let mut out = String::with_capacity(body.len());
     let mut rest = body;
@@ -94,7 +102,7 @@ fn shifting_body(body: &str, array: &str, length: i64) -> Result<String, String>
                 depth == 0
             });
             out.push_str("[0]");
-            rest = &rest[closing.ok_or("an index without an end")? + 1..];
+            rest = &rest[closing.ok_or("an array index has no closing bracket")? + 1..];
         }
     }
     out.push_str(rest);
@@ -104,7 +112,7 @@ fn shifting_body(body: &str, array: &str, length: i64) -> Result<String, String>
     Ok(out)
 }
 
-/// Returns the length of the array in its last declaration `var A: array<T, N>`.
+/// Returns the length of an array from its last declaration `var A: array<T, N>` in the WGSL before the loop.
 fn array_length(before: &str, array: &str, constants: &BTreeMap<String, String>) -> Result<i64, String> {
     let bad = || format!("`{array}` is not declared as an array of constant size");
     let (_, declared) = before.rsplit_once(&format!("var {array}: array<")).ok_or_else(bad)?;
@@ -113,7 +121,8 @@ fn array_length(before: &str, array: &str, constants: &BTreeMap<String, String>)
     constant_value(size, constants, 0).ok_or_else(bad)
 }
 
-/// Returns variable, values and literal suffix of `for (var i = A; i < B; i++)` or `i += C`.
+/// Returns the loop variable, its values and its literal suffix (such as `u`), from a loop head `for (var i = A; i < B;
+/// i++)` or one with `i += C`.
 fn loop_values(
     head: &str,
     constants: &BTreeMap<String, String>,
@@ -138,7 +147,7 @@ fn loop_values(
     Ok((name, values, suffix))
 }
 
-/// Evaluates an integer expression of constants.
+/// Returns the value of a WGSL integer expression of literals and constants, or `None` if it cannot be evaluated.
 pub(super) fn constant_value(text: &str, constants: &BTreeMap<String, String>, depth: u32) -> Option<i64> {
     let tokens: Vec<&str> = tokens(text.trim().trim_end_matches(';')).collect();
     let mut at = 0;

@@ -1,8 +1,8 @@
-//! WGSL types of computed values, and literals of these types.
+//! WGSL types in which shaders compute, and literals of these types.
 
 use crate::ir::tensor::DType;
 
-/// Type of a computed value. Narrower element types are computed in one of these 32-bit types.
+/// Type in which a shader computes a value. Narrower element types are computed in one of these 32-bit types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum ValueType {
@@ -13,7 +13,7 @@ pub enum ValueType {
 }
 
 impl ValueType {
-    /// Returns the type in which elements of `dtype` are computed.
+    /// Returns the type in which a shader computes elements of type `dtype`.
     pub fn from_dtype(dtype: DType) -> Self {
         match dtype {
             DType::Bool => Self::Bool,
@@ -23,7 +23,7 @@ impl ValueType {
         }
     }
 
-    /// Name of the WGSL scalar type.
+    /// Returns the name of the WGSL scalar type.
     pub fn scalar(self) -> &'static str {
         match self {
             Self::Float => "f32",
@@ -33,12 +33,12 @@ impl ValueType {
         }
     }
 
-    /// WGSL type of 1 or 4 values.
+    /// Returns the name of the WGSL type: a scalar, or a vec4 if `lanes` is 4.
     pub fn wgsl(self, lanes: u32) -> String {
         if lanes == 1 { self.scalar().to_string() } else { format!("vec4<{}>", self.scalar()) }
     }
 
-    /// WGSL literal of zero or false, of 1 or 4 lanes.
+    /// Returns a WGSL literal of zero or false: a scalar, or a vec4 if `lanes` is 4.
     pub fn zero(self, lanes: u32) -> String {
         let zero = match self {
             Self::Float => "0.0",
@@ -50,7 +50,7 @@ impl ValueType {
     }
 }
 
-/// Returns a WGSL literal of a number, of 1 or 4 lanes.
+/// Returns a WGSL literal of a number: a scalar, or a vec4 of equal components if `lanes` is 4.
 pub fn literal(value: f64, value_type: ValueType, lanes: u32) -> String {
     let ty = value_type.wgsl(lanes);
     match value_type {

@@ -1,15 +1,15 @@
-//! Syntax of WGSL, as far as specialization needs it: top-level declarations, tokens and comments.
+//! Parsing of WGSL source, as far as specialization needs it: top-level declarations, tokens and comments.
 
-/// A top-level declaration.
+/// A top-level declaration of a WGSL module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Declaration {
-    /// Declared name. Empty for directives and assertions.
+    /// Name that is declared. Empty for directives and assertions.
     pub(super) name: String,
-    /// WGSL of the declaration, without comments before it.
+    /// WGSL source of the declaration, without the comments before it.
     pub(super) text: String,
 }
 
-/// Splits a module into its top-level declarations.
+/// Splits a WGSL module into its top-level declarations.
 pub(super) fn declarations(source: &str) -> Result<Vec<Declaration>, String> {
     let bytes = source.as_bytes();
     let mut out = Vec::new();
@@ -31,7 +31,8 @@ pub(super) fn declarations(source: &str) -> Result<Vec<Declaration>, String> {
     Ok(out)
 }
 
-/// Returns the end of the declaration that starts at `start`: after its `;` at depth zero, or after its closing brace.
+/// Returns the end, as a byte offset, of the declaration that starts at `start`: after a `;` that is in no brackets, or
+/// after the closing brace.
 pub(super) fn declaration_end(source: &str, start: usize) -> Result<usize, String> {
     let bytes = source.as_bytes();
     let mut depth = 0i32;
@@ -58,7 +59,8 @@ pub(super) fn declaration_end(source: &str, start: usize) -> Result<usize, Strin
     Err(format!("unfinished declaration at byte {start}"))
 }
 
-/// Returns the name after `const`, `alias`, `fn`, `struct`, `override` or `var<..>`, skipping attributes.
+/// Returns the name that a WGSL declaration declares: the name after `const`, `alias`, `fn`, `struct`, `override` or
+/// `var<..>`. Attributes are skipped.
 fn declared_name(text: &str) -> String {
     let mut tokens = tokens(text).peekable();
     let mut depth = 0i32;
@@ -86,7 +88,7 @@ fn declared_name(text: &str) -> String {
     String::new()
 }
 
-/// True for bytes of identifiers and numbers.
+/// True for bytes that occur in WGSL identifiers and numbers.
 fn is_word_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
@@ -138,7 +140,7 @@ pub(super) fn rename_identifier(text: &str, from: &str, to: &str) -> String {
     out
 }
 
-/// Returns the start of the next comment at or after byte `from`.
+/// Returns the byte offset of the next comment at or after byte `from`.
 pub(super) fn find_comment(text: &str, from: usize) -> Option<usize> {
     let mut slashes = text.get(from..)?.match_indices('/').map(|(at, _)| from + at);
     let bytes = text.as_bytes();

@@ -1,4 +1,4 @@
-//! WGSL functions that apply the fused epilogue and store results.
+//! Generation of WGSL functions that apply the fused epilogue and store results.
 
 use super::access::{Access, Coordinates, tensor_access};
 use super::element_functions;
@@ -29,7 +29,7 @@ impl Shader<'_> {
         Ok(())
     }
 
-    /// Returns the WGSL of a writing function, without replacing a hook.
+    /// Returns the WGSL of a function that applies the epilogue and stores the result, without replacing a hook.
     ///
     /// # Errors
     /// If the epilogue is malformed (a defect of the graph).
@@ -55,7 +55,7 @@ impl Shader<'_> {
         ))
     }
 
-    /// Returns statements that store `value` at coordinates of the result.
+    /// Returns WGSL statements that store `value` at coordinates of the result.
     fn store_text(
         &mut self,
         value: &str,
@@ -67,7 +67,7 @@ impl Shader<'_> {
         self.store_to(&result, Bound::Result, value, value_type, at, whole_groups)
     }
 
-    /// Returns statements that store `value` at coordinates of a tensor.
+    /// Returns WGSL statements that store `value` at coordinates of a tensor.
     pub fn store_to(
         &mut self,
         tensor: &Operand<'_>,
@@ -140,7 +140,8 @@ impl Shader<'_> {
         }
     }
 
-    /// Returns statements that zero the padding lanes of `vector` if the stored channel is the last one.
+    /// Returns WGSL statements for a store of the tensor's last channel: they set the components after this channel, which are
+    /// padding of its slice of 4 channels, to zero in the variable `vector`. For other channels, the statements change nothing.
     fn padding(&mut self, tensor: &Operand<'_>, at: &Coordinates, vector: &str) -> String {
         if tensor.shape[1].is_multiple_of(4) {
             return String::new();
@@ -157,7 +158,7 @@ impl Shader<'_> {
     }
 }
 
-/// Converts a computed value to the storage type `scalar`.
+/// Returns WGSL that converts a computed value to the type in memory, `scalar`.
 fn to_storage(text: &str, value_type: ValueType, device: DeviceType, scalar: &str, lanes: u32) -> String {
     let ty = if lanes == 4 { format!("vec4<{scalar}>") } else { scalar.to_string() };
     if value_type == ValueType::Float && device == DeviceType::F16 {

@@ -1,6 +1,6 @@
 //! Built-in profiles: the embedded files of `targets/`.
 
-/// Name and TOML of each built-in profile, sorted by name. `tests/tidy.rs` compares the table with the folder.
+/// Name and TOML of each built-in profile, sorted by name. `tests/tidy.rs` compares this table with the folder.
 pub const BUILTIN: &[(&str, &str)] = &[
     ("adreno-740", include_str!("../../../targets/adreno-740.toml")),
     ("adreno-750", include_str!("../../../targets/adreno-750.toml")),
@@ -36,7 +36,7 @@ pub const BUILTIN: &[(&str, &str)] = &[
 /// TOML of the cost parameters that every profile starts from.
 pub(super) const GENERIC_COSTS: &str = include_str!("../../../targets/costs/generic.toml");
 
-/// Profile names and the TOML of their fitted cost parameters: the other files of `targets/costs/`.
+/// Profile names and the TOML of their fitted cost parameters: the files of `targets/costs/` except `generic.toml`.
 pub const COSTS: &[(&str, &str)] = &[
     ("lavapipe-matrix", include_str!("../../../targets/costs/lavapipe-matrix.toml")),
     ("nvidia-hopper", include_str!("../../../targets/costs/nvidia-hopper.toml")),

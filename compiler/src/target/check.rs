@@ -1,4 +1,4 @@
-//! Checks of a profile's values beyond their types, so that the compiler can rely on them, for example divide by them.
+//! Checks of a target profile's values, so that the compiler can rely on them and, for example, divide by them.
 
 use super::{Api, TargetError, TargetProfile, costs};
 
@@ -11,18 +11,18 @@ pub(super) fn check(profile: &TargetProfile, file: &str) -> Result<(), TargetErr
     if profile.name.is_empty() || !profile.name.chars().all(safe) {
         return wrong(
             "name",
-            "the name is empty or has invalid characters",
+            "the profile's name is empty or has invalid characters",
             "use letters, digits, `-`, `_` and `.`",
         );
     }
     for (field, value) in counts(profile) {
         if value == 0 {
-            return wrong(field, "it is zero", POSITIVE);
+            return wrong(field, "the value is zero", POSITIVE);
         }
     }
     for (field, value) in measures(profile) {
         if !(value.is_finite() && value > 0.0) {
-            return wrong(field, "it is not a positive number", POSITIVE);
+            return wrong(field, "the value of this field is not a positive number", POSITIVE);
         }
     }
     let limits = &profile.limits;
@@ -32,11 +32,11 @@ pub(super) fn check(profile: &TargetProfile, file: &str) -> Result<(), TargetErr
         ("limits.texel_buffer_alignment", limits.texel_buffer_alignment),
     ] {
         if !value.is_power_of_two() {
-            return wrong(field, "it is not a power of two", POWER);
+            return wrong(field, "the value of this field is not a power of two", POWER);
         }
     }
     if matches!(profile.api.name, Api::WebGpu | Api::DirectX12) && !limits.separate_read_write_buffers {
-        let reason = "this API has no dispatch that reads one part of a buffer and writes another part";
+        let reason = "with this API, no dispatch can read one part of a buffer and write another part";
         return wrong("limits.separate_read_write_buffers", reason, "set it to true");
     }
     if profile.api.name != Api::Vulkan && profile.features.cooperative_matrix {
@@ -50,34 +50,42 @@ pub(super) fn check(profile: &TargetProfile, file: &str) -> Result<(), TargetErr
     if sizes.is_empty() || !sizes.iter().all(|size| size.is_power_of_two()) || !sizes.is_sorted() {
         return wrong(
             "subgroup.sizes",
-            "the sizes are not ascending powers of two",
+            "the subgroup sizes are not ascending powers of two",
             "write for example [32, 64]",
         );
     }
     if !sizes.contains(&profile.subgroup.preferred) {
-        return wrong("subgroup.preferred", "it is not in subgroup.sizes", "choose one of subgroup.sizes");
+        return wrong(
+            "subgroup.preferred",
+            "the preferred subgroup size is not in subgroup.sizes",
+            "choose one of subgroup.sizes",
+        );
     }
     if profile.prefer.workgroup_invocations > limits.max_workgroup_invocations {
-        let reason = "it is greater than limits.max_workgroup_invocations";
+        let reason = "the preferred number of invocations per workgroup is greater than limits.max_workgroup_invocations";
         return wrong("prefer.workgroup_invocations", reason, "choose a smaller workgroup");
     }
     if profile.features.cooperative_matrix == profile.matrix.is_empty() {
-        let reason = "`matrix` and this feature contradict each other";
-        return wrong("features.cooperative_matrix", reason, "list the shapes, or none and set it to false");
+        let reason = "this feature must be true if `matrix` lists shapes, and false if it lists none";
+        return wrong(
+            "features.cooperative_matrix",
+            reason,
+            "list the supported cooperative-matrix shapes, or list none and set the feature to false",
+        );
     }
     for shape in &profile.matrix {
         if shape.m == 0 || shape.n == 0 || shape.k == 0 {
-            return wrong("matrix", "a shape has a side of zero", POSITIVE);
+            return wrong("matrix", "a cooperative-matrix shape has a size of zero", POSITIVE);
         }
     }
     if profile.overrides.iter().any(|o| !(o.us.is_finite() && o.us > 0.0)) {
-        return wrong("overrides", "a time is not a positive number", POSITIVE);
+        return wrong("overrides", "the time of an override is not a positive number", POSITIVE);
     }
     costs::check(&profile.costs, profile.fit.as_ref(), file)?;
     check_quirks(profile, file)
 }
 
-/// Checks the driver versions of quirks.
+/// Checks that the driver versions in a profile's quirks are dotted numbers.
 fn check_quirks(profile: &TargetProfile, file: &str) -> Result<(), TargetError> {
     for quirk in &profile.quirks {
         for version in [&quirk.driver_from, &quirk.driver_before].into_iter().flatten() {
@@ -85,7 +93,7 @@ fn check_quirks(profile: &TargetProfile, file: &str) -> Result<(), TargetError> 
                 return Err(TargetError::field(
                     file,
                     "quirks",
-                    "a driver version is not dotted numbers",
+                    "a driver version does not consist of numbers and dots",
                     "write for example \"512.676.0\"",
                 ));
             }
@@ -94,7 +102,7 @@ fn check_quirks(profile: &TargetProfile, file: &str) -> Result<(), TargetError> 
     Ok(())
 }
 
-/// Integers that must not be zero, with their paths.
+/// Returns the integers of a profile that must not be zero, with their field paths.
 fn counts(profile: &TargetProfile) -> Vec<(&'static str, u64)> {
     let limits = &profile.limits;
     let machine = &profile.machine;
@@ -121,7 +129,7 @@ fn counts(profile: &TargetProfile) -> Vec<(&'static str, u64)> {
     all
 }
 
-/// Floats that must be positive, with their paths.
+/// Returns the floating-point values of a profile that must be positive, with their field paths.
 fn measures(profile: &TargetProfile) -> Vec<(&'static str, f64)> {
     let machine = &profile.machine;
     let mut all = vec![

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize, forward_to_deserialize_any};
 
 use super::{TargetError, builtin};
 
-/// Value of a parameter: one number or a list.
+/// Value of a cost parameter: one number or a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Number {
@@ -23,7 +23,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// Returns the value as a slice.
+    /// Returns the value of a cost parameter as a slice.
     pub fn values(&self) -> &[f64] {
         match self {
             Self::One(value) => std::slice::from_ref(value),
@@ -31,7 +31,7 @@ impl Number {
         }
     }
 
-    /// Returns the value as a mutable slice.
+    /// Returns the value of a cost parameter as a mutable slice.
     pub fn values_mut(&mut self) -> &mut [f64] {
         match self {
             Self::One(value) => std::slice::from_mut(value),
@@ -40,10 +40,10 @@ impl Number {
     }
 }
 
-/// Parameters of a group, by name.
+/// Cost parameters of a group, by name.
 pub type Group = BTreeMap<String, Number>;
 
-/// Groups, by name.
+/// Groups of cost parameters, by name.
 pub type Costs = BTreeMap<String, Group>;
 
 /// Accuracy of the estimates and of the selection, over the measurements that the parameters were fitted to.
@@ -56,17 +56,19 @@ pub struct Fit {
     pub worst: f64,
     /// 95th percentile of the regret.
     pub regret: f64,
-    /// 90th percentile of the ratio between measured and estimated time of selected candidates, at least 1.
+    /// 90th percentile of the factor between measured and estimated time of the selected candidates: the longer time divided by
+    /// the shorter one.
     pub margin: f64,
 }
 
-/// True if a value is in the range of its parameter: positive, and at most 1 if the name ends in `_fraction`.
+/// True if a value is in the range of its cost parameter: positive, and at most 1 if the parameter's name ends in
+/// `_fraction`.
 pub fn is_in_range(parameter: &str, value: f64) -> bool {
     let max = if parameter.ends_with("_fraction") { 1.0 } else { f64::MAX };
     value > 0.0 && value <= max
 }
 
-/// Converts a group to its typed struct.
+/// Converts a group of cost parameters to its typed struct.
 ///
 /// # Errors
 /// If a parameter is missing, unknown or of another type.
@@ -75,7 +77,13 @@ pub fn typed<P: DeserializeOwned>(group: &Group) -> Result<P, String> {
     P::deserialize(MapDeserializer::<_, Error>::new(numbers)).map_err(|e| e.to_string())
 }
 
-/// Returns the names of the parameters of a typed group, in the order of the struct's fields.
+/// Returns the typed parameters of the group `name`. Returns `None` if the group or a parameter is missing or a parameter
+/// is unknown, which loading a profile rules out.
+pub fn read_group<P: DeserializeOwned>(costs: &Costs, name: &str) -> Option<P> {
+    typed(costs.get(name)?).ok()
+}
+
+/// Returns the names of the cost parameters of a typed group, in the order of the struct's fields.
 pub fn parameter_names<P: DeserializeOwned>() -> &'static [&'static str] {
     let mut names: &'static [&'static str] = &[];
     // Always an error: the deserializer only records the fields that the struct asks for.
@@ -99,7 +107,7 @@ impl<'de> Deserializer<'de> for FieldNames<'_> {
         _: V,
     ) -> Result<V::Value, Error> {
         *self.0 = fields;
-        Err(serde::de::Error::custom("only the fields are read"))
+        Err(serde::de::Error::custom("this deserializer only collects the names of a struct's fields"))
     }
 
     forward_to_deserialize_any! {
@@ -132,7 +140,7 @@ impl<'de> Deserializer<'de> for &'de Number {
     }
 }
 
-/// Generic parameters, which every profile starts from.
+/// Generic cost parameters, which every profile starts from.
 static GENERIC: LazyLock<Costs> = LazyLock::new(|| {
     #[derive(Deserialize)]
     struct File {
@@ -141,37 +149,44 @@ static GENERIC: LazyLock<Costs> = LazyLock::new(|| {
     toml::from_str::<File>(builtin::GENERIC_COSTS).map(|file| file.costs).unwrap_or_default()
 });
 
-/// Returns the parameters for devices without measurements.
+/// Returns the generic cost parameters, for devices without measurements.
 pub fn generic() -> &'static Costs {
     &GENERIC
 }
 
-/// Checks that all parameters exist in the generic file and are positive.
+/// Checks that all cost parameters of a file exist in `targets/costs/generic.toml` and are positive.
 pub(super) fn check(costs: &Costs, fit: Option<&Fit>, file: &str) -> Result<(), TargetError> {
-    const HELP: &str =
-        "`driftc calibrate` and a fit write such a file; targets/costs/generic.toml has all parameter names";
+    const HELP: &str = "`driftc calibrate` writes files of cost parameters; targets/costs/generic.toml has all parameter names";
     let wrong =
         |field: String, reason: &str| Err(TargetError::field(file, &format!("costs.{field}"), reason, HELP));
     for (name, group) in costs {
         let Some(known) = GENERIC.get(name) else {
-            return wrong(name.clone(), "no kernel has this group of parameters");
+            return wrong(name.clone(), "no kernel has this group of cost parameters");
         };
         for (parameter, number) in group {
             let field = format!("{name}.{parameter}");
             let Some(like) = known.get(parameter) else {
-                return wrong(field, "the kernel has no such parameter");
+                return wrong(field, "no kernel has this cost parameter");
             };
             if like.values().len() != number.values().len() {
-                return wrong(field, "the number of values differs from the generic file");
+                return wrong(
+                    field,
+                    "the number of values differs from the parameter in targets/costs/generic.toml",
+                );
             }
             if !number.values().iter().all(|v| v.is_finite() && *v > 0.0) {
-                return wrong(field, "it is not a positive number");
+                return wrong(field, "the value of this cost parameter is not a positive number");
             }
         }
     }
     let ratios = fit.map_or([1.0; 3], |fit| [fit.worst, fit.regret, fit.margin]);
     if !ratios.iter().all(|v| v.is_finite() && *v >= 1.0) {
-        return Err(TargetError::field(file, "fit", "a ratio is less than one", HELP));
+        return Err(TargetError::field(
+            file,
+            "fit",
+            "`worst`, `regret` and `margin` must be numbers of at least 1",
+            HELP,
+        ));
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! Errors of profiles. Each names the file, the field, the reason and the remedy.
+//! Errors in target profiles. Each error names the file, the field, the reason and the remedy.
 
 use std::fmt::Display;
 
-/// Reason why a profile could not be read or written.
+/// Reason why a target profile could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    #[error("no target is called `{name}`; known are {known}\n  = help: {help}")]
+    #[error("no target is called `{name}`; the known targets are {known}\n  = help: {help}")]
     Unknown { name: String, known: String, help: String },
     #[error("the profile {file} cannot be read: {reason}\n  = help: check the path and its permissions")]
     Read { file: String, reason: String },

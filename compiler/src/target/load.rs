@@ -1,4 +1,5 @@
-//! Loading of profiles: finds the TOML, follows `inherits` to the root, and merges from the root down.
+//! Loading of target profiles: finds the TOML, follows `inherits` to the profile without a parent, and merges the profiles from
+//! there down to the requested one.
 //!
 //! The merged table is checked after each step, so an error names the file that causes it. Sources are expanded to
 //! single fields before merging, so that a parent's source never applies to a child's number.
@@ -10,10 +11,10 @@ use toml::{Table, Value};
 
 use super::{TargetError, TargetProfile, builtin, check};
 
-/// Maximum length of a profile's file.
+/// Maximum bytes of a profile's file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Fields that a file may set although the compiler does not use them.
+/// Profile fields that may be set although the compiler does not use them.
 const UNREAD: &[&str] = &[
     "api.version",
     "limits.max_push_constants",
@@ -34,9 +35,9 @@ const UNREAD: &[&str] = &[
 #[derive(Clone, PartialEq, Eq)]
 enum Place {
     Builtin(String),
-    /// Path of an existing file, as the user may write it.
+    /// Path of an existing profile file, as the user may write it.
     File(String),
-    /// Origin of TOML that the caller passed.
+    /// Name, for errors, of profile TOML that the caller passed as text.
     Text(String),
 }
 
@@ -70,7 +71,7 @@ fn resolve(place: Place, text: &str) -> Result<TargetProfile, TargetError> {
     profile.ok_or_else(|| TargetError::Syntax { file: String::new(), reason: "it is empty".to_owned() })
 }
 
-/// Returns the profile and its ancestors, child first.
+/// Returns the parsed files of a profile and its ancestors, child first.
 fn chain(place: Place, text: &str) -> Result<Vec<Layer>, TargetError> {
     let mut layers = vec![layer(place, text)?];
     loop {
@@ -84,7 +85,7 @@ fn chain(place: Place, text: &str) -> Result<Vec<Layer>, TargetError> {
                     &file,
                     "inherits",
                     "it is not a string",
-                    "name a profile or a .toml file",
+                    "give the name of a profile or the path of a .toml file",
                 ));
             }
         };
@@ -93,7 +94,7 @@ fn chain(place: Place, text: &str) -> Result<Vec<Layer>, TargetError> {
                 &file,
                 "inherits",
                 format!("no target is called `{name}`"),
-                format!("known are {known}; the name of a file ends in .toml"),
+                format!("the known targets are {known}; the path of a profile's file ends in .toml"),
             ),
             other => other,
         })?;
@@ -126,7 +127,7 @@ fn layer(place: Place, text: &str) -> Result<Layer, TargetError> {
     Ok(Layer { place, table })
 }
 
-/// Removes the value at a path of keys.
+/// Removes the value at a dotted path of keys from a table.
 fn remove(table: &mut Table, path: &str) {
     match path.split_once('.') {
         None => {
@@ -167,7 +168,7 @@ fn costs_table(text: &str, file: &str) -> Result<Table, TargetError> {
         None => Ok(table),
         Some(key) => {
             let reason = "a file of cost parameters may set only `costs`, `fit` and `source`";
-            Err(TargetError::field(file, key, reason, "set it in the profile"))
+            Err(TargetError::field(file, key, reason, "move this field to the profile's own file"))
         }
     }
 }
@@ -180,7 +181,8 @@ fn locate(name_or_path: &str, child: Option<&Place>) -> Result<Place, TargetErro
             None => Err(TargetError::Unknown {
                 name: name_or_path.to_owned(),
                 known: builtin::names().collect::<Vec<_>>().join(", "),
-                help: "`driftc targets list` describes them; the name of a file ends in .toml".to_owned(),
+                help: "`driftc targets list` describes the known targets; the path of a profile's file ends in .toml"
+                    .to_owned(),
             }),
         };
     }
@@ -204,7 +206,7 @@ fn read(place: &Place) -> Result<String, TargetError> {
     let wrong = |reason: String| TargetError::Read { file: path.clone(), reason };
     let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
     if size > MAX_BYTES {
-        return Err(wrong(format!("it has {size} bytes; the limit for a profile is {MAX_BYTES} bytes")));
+        return Err(wrong(format!("the profile's file has {size} bytes; the limit is {MAX_BYTES} bytes")));
     }
     std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))
 }
@@ -218,7 +220,7 @@ fn parse(merged: &Table, file: &str) -> Result<TargetProfile, TargetError> {
     Ok(profile)
 }
 
-/// Returns the path of the field that an error is about.
+/// Returns the path of the profile field that a TOML error is about.
 ///
 /// The error's text ends with the path of the nearest existing value. The name of a missing or unknown field is only in
 /// its message.
@@ -231,7 +233,7 @@ fn field_of(error: &toml::de::Error) -> String {
     [near, absent].into_iter().flatten().collect::<Vec<_>>().join(".")
 }
 
-/// Merges the child's table into the parent's: tables key by key, other values as a whole.
+/// Merges a child profile's table into its parent's table: nested tables key by key, other values as a whole.
 fn merge(under: &mut Table, over: Table) {
     let sources = Value::Table(over.get("source").and_then(Value::as_table).cloned().unwrap_or_default());
     let mut facts = over;
@@ -260,7 +262,7 @@ fn merge_tables(under: &mut Table, over: Table) {
     }
 }
 
-/// Replaces a source of a whole table (`limits`) by one source for each field that the file sets in it.
+/// Replaces the stated source of a whole table, such as `limits`, by one source for each field that the file sets in this table.
 fn spread_sources(table: &mut Table, file: &str) -> Result<(), TargetError> {
     let given = match table.remove("source") {
         None => return Ok(()),
@@ -270,7 +272,7 @@ fn spread_sources(table: &mut Table, file: &str) -> Result<(), TargetError> {
                 file,
                 "source",
                 "it is not a table",
-                "write [source] and one line per field",
+                "write [source] and below it one line per field, with the origin of its value",
             ));
         }
     };
@@ -278,7 +280,7 @@ fn spread_sources(table: &mut Table, file: &str) -> Result<(), TargetError> {
     leaves(table, "", &mut paths);
     for key in given.keys() {
         if !paths.iter().any(|path| covers(key, path)) {
-            let reason = format!("it gives a source for `{key}`, which the file does not set");
+            let reason = format!("the file gives a source for `{key}`, but does not set this field");
             return Err(TargetError::field(
                 file,
                 "source",
@@ -302,7 +304,8 @@ fn covers(key: &str, path: &str) -> bool {
     path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Lists the paths of all values that are not tables. A list is one value, and so is a group of cost parameters.
+/// Lists the paths of all values in a profile that are not tables. A list is one value, and so is a group of cost
+/// parameters.
 fn leaves(table: &Table, prefix: &str, out: &mut Vec<String>) {
     for (key, value) in table {
         let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };

@@ -1,7 +1,7 @@
-//! Profile of a device from its driver's answers.
+//! Generation of a target profile from what a device's driver reports.
 //!
-//! It inherits from the baseline profile. Numbers that the driver does not report, above all speeds, are conservative.
-//! Reported values have the source `probe`.
+//! The profile inherits from the baseline profile. For numbers that the driver does not report, above all speeds, the profile has
+//! conservative values. Reported values have the source `probe`.
 
 use drift_format::device::DeviceInfo;
 use drift_format::{self as format, Feature};
@@ -26,7 +26,7 @@ const SUBGROUP_OPS: [(Feature, SubgroupOp); 9] = [
 ];
 
 impl TargetProfile {
-    /// Returns the first built-in profile that matches this device.
+    /// Returns the first built-in profile that matches a device.
     ///
     /// # Errors
     /// If a built-in profile is malformed.
@@ -49,7 +49,7 @@ impl TargetProfile {
 /// Returns the TOML of a profile for a device. The default name is derived from the device's name.
 ///
 /// # Errors
-/// If the driver's answers contradict each other, or the name has characters that a profile's name must not have.
+/// If values that the driver reports contradict each other, or the name has characters that a profile's name must not have.
 pub fn from_device(device: &DeviceInfo, name: Option<&str>) -> Result<String, TargetError> {
     let name = name.map_or_else(|| plain_name(&device.name), str::to_owned);
     let wrong = |error: toml::ser::Error| TargetError::write(&name, &error);
@@ -141,13 +141,14 @@ fn features(device: &DeviceInfo) -> Result<Value, toml::ser::Error> {
     ]))
 }
 
-/// Maximum subgroups per workgroup: reported by the driver, or else derived from the maximum invocations.
+/// Maximum number of subgroups per workgroup: the number that the driver reports, or else a number that follows from the maximum
+/// invocations per workgroup.
 fn workgroup_subgroups(device: &DeviceInfo) -> u32 {
     let fit = (device.limits.max_workgroup_invocations / device.subgroup_size.max(1)).max(1);
     if device.max_workgroup_subgroups > 0 { device.max_workgroup_subgroups } else { fit }
 }
 
-/// Returns the powers of two in the range of subgroup sizes.
+/// Returns the powers of two in a device's range of subgroup sizes.
 fn subgroup_sizes(device: &DeviceInfo) -> Vec<u32> {
     let range = device.min_subgroup_size..=device.max_subgroup_size;
     (0..=MAX_SUBGROUP.trailing_zeros()).map(|bit| 1 << bit).filter(|size| range.contains(size)).collect()

@@ -1,10 +1,10 @@
 //! Driver faults that profiles name, and the compiler's workarounds.
 //!
-//! The compiler does not know driver versions, so it works around a fault whatever versions have it.
+//! The compiler does not know driver versions, so it works around a fault for every driver version.
 
 use serde::{Deserialize, Serialize};
 
-/// A driver fault, by its name in profiles.
+/// A known driver fault. A profile lists faults by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the table below describes each fault")]
@@ -19,12 +19,12 @@ pub enum Fault {
     ByteFragmentsFromMemoryWrong,
 }
 
-/// Each fault with its name and the compiler's workaround.
+/// Each driver fault with its name and the compiler's workaround.
 pub const FAULTS: &[(Fault, &str, &str)] = &[
     (
         Fault::SubgroupsNeedLinearWorkgroups,
         "subgroups-need-linear-workgroups",
-        "kernels with subgroup operations have workgroups along x only; other launches are refused",
+        "a launch with subgroup operations is refused if its workgroup is larger than 1 along y or z",
     ),
     (
         Fault::SubgroupsNeedRequiredSize,
@@ -35,18 +35,22 @@ pub const FAULTS: &[(Fault, &str, &str)] = &[
     (
         Fault::LargeMatrixTilesSlow,
         "large-matrix-tiles-slow",
-        "workgroups on matrix units compute at most 64 x 64 elements",
+        "a workgroup that uses matrix units computes at most 64 x 64 elements of the result",
     ),
-    (Fault::ConstantBufferSync, "constant-buffer-sync", "filters are not stored in uniform buffers"),
+    (
+        Fault::ConstantBufferSync,
+        "constant-buffer-sync",
+        "convolution filters are placed in storage buffers, never in uniform buffers",
+    ),
     (
         Fault::FragilePipelineCreation,
         "fragile-pipeline-creation",
-        "candidates with short shaders are preferred, up to four times the cost of others",
+        "a candidate with short shaders is preferred if it costs at most four times the cheapest candidate",
     ),
     (
         Fault::SubgroupBarriersWaitForWorkgroup,
         "subgroup-barriers-wait-for-workgroup",
-        "barriers are in uniform control flow of the workgroup: all subgroups take such a branch, or none",
+        "a branch around a barrier is uniform in the workgroup: all subgroups take it, or none",
     ),
     (
         Fault::ByteFragmentsFromMemoryWrong,
@@ -56,7 +60,7 @@ pub const FAULTS: &[(Fault, &str, &str)] = &[
 ];
 
 impl Fault {
-    /// Name in profiles.
+    /// Name of the driver fault in profiles.
     pub fn name(self) -> &'static str {
         FAULTS.iter().find(|(fault, ..)| *fault == self).map_or("", |(_, name, _)| name)
     }

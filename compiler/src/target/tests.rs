@@ -27,7 +27,7 @@ fn builtin_profiles_load_under_their_names() {
         let profile = TargetProfile::load(name).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(profile.name, *name);
     }
-    assert!(names().is_sorted(), "the table is sorted by name");
+    assert!(names().is_sorted(), "the table of built-in profiles must be sorted by name");
 }
 
 #[test]
@@ -37,8 +37,8 @@ fn values_of_builtin_profiles_have_sources_in_their_files() {
         let table: Table = toml::from_str(text).expect("it is TOML");
         for path in leaves(&table) {
             let exempt = ["name", "inherits", "summary"].contains(&path.as_str());
-            let own = exempt || path.starts_with("source.") || path == "quirks";
-            assert!(own || profile.source_of(&path).is_some(), "{name}: {path} has no source");
+            let needs_no_source = exempt || path.starts_with("source.") || path == "quirks";
+            assert!(needs_no_source || profile.source_of(&path).is_some(), "{name}: {path} has no source");
         }
     }
 }
@@ -53,8 +53,14 @@ fn numbers_of_a_profile_are_consistent() {
         let vulkan = profile.api.name == Api::Vulkan;
         let matrix = profile.features.cooperative_matrix;
         assert!(!vulkan || matrix == (peak.matrix_f16.is_some() || peak.matrix_int8.is_some()), "{name}");
-        assert!(machine.cache_bandwidth_gb_s >= machine.bandwidth_gb_s, "{name}: the cache is slower");
-        assert!(peak.matrix_f16.is_none_or(|p| p >= peak.f16), "{name}: matrices are slower than none");
+        assert!(
+            machine.cache_bandwidth_gb_s >= machine.bandwidth_gb_s,
+            "{name}: the cache is slower than the memory"
+        );
+        assert!(
+            peak.matrix_f16.is_none_or(|p| p >= peak.f16),
+            "{name}: cooperative matrices are slower than f16 arithmetic"
+        );
         let memory = profile.limits.max_workgroup_memory;
         assert!(memory >= 16384, "{name}: less workgroup memory than Vulkan requires");
         let most = profile.subgroup.preferred.saturating_mul(profile.limits.max_workgroup_subgroups);

@@ -1,4 +1,4 @@
-//! ONNX files built in code: small ones for importer tests, and the ResNet-50 of the demo.
+//! Functions that build ONNX files in Rust code: small models for importer tests, and the ResNet-50 of the demo.
 
 pub mod onnx;
 pub mod resnet50;

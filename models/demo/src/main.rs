@@ -14,7 +14,7 @@ use driftc::import::onnx;
 use driftc::target::TargetProfile;
 use tokenizers::Tokenizer;
 
-/// Maximum tokens of a sentence.
+/// Maximum number of tokens of a sentence.
 const MAX_SEQ: i64 = 256;
 
 const SENTENCES: [&str; 12] = [
@@ -49,7 +49,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Built-in profile of this device, or a profile generated from its driver's properties.
+/// Returns the target profile of this device: a built-in one, or else one generated from the driver's properties.
 fn device_target() -> Result<TargetProfile> {
     let info = device::probe(None)?;
     let target = match TargetProfile::for_device(&info)? {
@@ -88,14 +88,14 @@ fn sentences(minilm: &Path, folder: &Path, target: &TargetProfile) -> Result<()>
     );
     let now = session.stats();
     if (now.pipelines, now.allocations) != (loaded.pipelines, loaded.allocations) {
-        return Err("pipelines or memory were created after loading".into());
+        return Err("the session created pipelines or allocated memory after loading".into());
     }
-    println!("          one bundle for all lengths; no compilation and no allocation after loading");
+    println!("          one bundle for all sentence lengths; no compilation and no allocation after loading");
     show_similarities(&embeddings);
     Ok(())
 }
 
-/// Tokenizer from the bundle.
+/// Reads the tokenizer that the bundle carries.
 fn tokenizer(session: &Session) -> Result<Tokenizer> {
     let bytes = session.bundle().attachment("tokenizer.json")?.ok_or("the bundle has no tokenizer.json")?;
     let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|e| e.to_string())?;
@@ -122,7 +122,7 @@ fn embed(session: &mut Session, tokenizer: &Tokenizer, sentence: &str) -> Result
     Ok(session.read_output("main", "sentence_embedding")?.to_f64())
 }
 
-/// Prints the similarities. The dot product of two normalized embeddings is their similarity.
+/// Prints the similarity of each pair of sentences: the dot product of their normalized embeddings.
 fn show_similarities(embeddings: &[Vec<f64>]) {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     println!("\ncosine similarity x 100");
@@ -172,7 +172,7 @@ fn image_model(folder: &Path, target: &TargetProfile) -> Result<()> {
     let second = start.elapsed();
     let logits = outputs.first().map(Array::to_f64).unwrap_or_default();
     if logits.len() != 1000 || logits.iter().any(|v| !v.is_finite()) {
-        return Err("the model's output is not 1000 finite numbers".into());
+        return Err("the output of ResNet-50 is not 1000 finite numbers".into());
     }
     let flops: i64 = report
         .lowered
@@ -194,7 +194,7 @@ fn compile(model: &Model, target: &TargetProfile, bundle: &Path, start: Instant)
     let imported = start.elapsed();
     let targets = std::slice::from_ref(target);
     let report = compile::compile(model, targets, &compile::Options::default(), bundle)?;
-    println!("compile   {} (including {} to read the model)", ms(start.elapsed()), ms(imported));
+    println!("compile   {} in total, of which {} to read the model", ms(start.elapsed()), ms(imported));
     for lowered in report.lowered.iter().flatten() {
         let plan = &lowered.plan;
         println!("          {} nodes became {} dispatches", model.graph.len(), plan.dispatches.len());
@@ -212,7 +212,11 @@ fn load(bundle: &Path) -> Result<Session> {
     let start = Instant::now();
     let session = Session::load(bundle, &drift_runtime::Options::default())?;
     let stats = session.stats();
-    println!("load      {} (including {} to open the device)", ms(start.elapsed()), ms(stats.device_time));
+    println!(
+        "load      {} in total, of which {} to open the device",
+        ms(start.elapsed()),
+        ms(stats.device_time)
+    );
     println!("          {} pipelines, {} on the device", stats.pipelines, mib(stats.allocated_bytes));
     Ok(session)
 }

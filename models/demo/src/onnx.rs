@@ -1,4 +1,4 @@
-//! Helpers that build ONNX models in code.
+//! Helper functions that build ONNX models in Rust code.
 
 use driftc::import::onnx::schema::attribute_proto::AttributeType;
 use driftc::import::onnx::schema::tensor_proto::DataType;
@@ -9,7 +9,7 @@ use driftc::import::onnx::schema::{
 };
 use prost::Message;
 
-/// Model with one graph.
+/// Returns an ONNX model of one graph, for an operator set version.
 pub fn model(opset: i64, graph: GraphProto) -> ModelProto {
     ModelProto {
         ir_version: Some(8),
@@ -19,7 +19,7 @@ pub fn model(opset: i64, graph: GraphProto) -> ModelProto {
     }
 }
 
-/// Graph of nodes. [`input`] creates the inputs; outputs are given by name.
+/// Returns an ONNX graph of nodes. [`input`] creates its inputs; its outputs are given by name.
 pub fn graph(inputs: Vec<ValueInfoProto>, nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
     let output =
         |name: &&str| ValueInfoProto { name: Some((*name).to_string()), ..ValueInfoProto::default() };
@@ -31,12 +31,12 @@ pub fn graph(inputs: Vec<ValueInfoProto>, nodes: Vec<NodeProto>, outputs: &[&str
     }
 }
 
-/// Input of f32. Each size is a number, a symbol, or `?` for an unknown size.
+/// Returns a graph input of f32. Each size of its shape is a number, a symbol, or `?` for an unknown size.
 pub fn input(name: &str, shape: &[&str]) -> ValueInfoProto {
     typed_input(name, DataType::Float, shape)
 }
 
-/// Input of any type.
+/// Returns a graph input of any element type; sizes as in [`input`].
 pub fn typed_input(name: &str, kind: DataType, shape: &[&str]) -> ValueInfoProto {
     let dim = |text: &&str| Dimension {
         value: match text.parse() {
@@ -54,7 +54,7 @@ pub fn typed_input(name: &str, kind: DataType, shape: &[&str]) -> ValueInfoProto
     ValueInfoProto { name: Some(name.to_string()), r#type: Some(kind), ..ValueInfoProto::default() }
 }
 
-/// Node named after its operator and its first result.
+/// Returns a node, which is named after its operator and its first result.
 pub fn node(operator: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
     NodeProto {
         name: Some(format!("{operator}_{}", outputs.first().unwrap_or(&""))),
@@ -65,7 +65,7 @@ pub fn node(operator: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
     }
 }
 
-/// Adds an attribute to a node.
+/// Returns a node with an additional attribute.
 #[must_use]
 pub fn with(mut node: NodeProto, attribute: AttributeProto) -> NodeProto {
     node.attribute.push(attribute);
@@ -101,7 +101,7 @@ pub fn subgraph(name: &str, value: GraphProto) -> AttributeProto {
     AttributeProto { g: Some(value), ..attribute(name, AttributeType::Graph) }
 }
 
-/// Attribute that refers to an attribute of the enclosing function.
+/// Float attribute of a node inside an ONNX function. The attribute takes its value from the function's attribute `to`.
 pub fn reference(name: &str, to: &str) -> AttributeProto {
     AttributeProto { ref_attr_name: Some(to.to_string()), ..attribute(name, AttributeType::Float) }
 }
@@ -120,7 +120,7 @@ pub fn integers(name: &str, shape: &[i64], values: &[i64]) -> TensorProto {
     TensorProto { int64_data: values.to_vec(), ..constant(name, DataType::Int64, shape) }
 }
 
-/// Constant of an integer type of at most 32 bits.
+/// Constant tensor of an integer type of at most 32 bits.
 pub fn small_integers(name: &str, kind: DataType, shape: &[i64], values: &[i64]) -> TensorProto {
     TensorProto { int32_data: values.iter().map(|v| *v as i32).collect(), ..constant(name, kind, shape) }
 }

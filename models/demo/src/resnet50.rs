@@ -1,21 +1,21 @@
 //! ResNet-50 at its published size with random weights, as an ONNX file: a realistic model that needs no download.
 //!
 //! The model has 25.6 million parameters, 4.1 billion multiply-adds at 224 x 224, and unfolded batch norms. The
-//! variance of the weights keeps activations at the same magnitude through the network. The file is always the same.
+//! variance of the weights keeps activations at the same magnitude through the network. Every call gives the same file.
 
 use driftc::import::onnx::schema::tensor_proto::DataType;
 use driftc::import::onnx::schema::{AttributeProto, GraphProto, ModelProto, TensorProto};
 
 use crate::onnx::{bytes, graph, input, int, ints, model, node, with};
 
-/// Number of blocks and inner channels of the four stages.
+/// Number of bottleneck blocks, and their inner channels, in each of the four stages.
 const STAGES: [(usize, usize); 4] = [(3, 64), (4, 128), (6, 256), (3, 512)];
-/// Ratio of outer to inner channels.
+/// Ratio of a bottleneck block's output channels to its inner channels.
 const EXPANSION: usize = 4;
 const CLASSES: usize = 1000;
 const IMAGE: usize = 224;
 
-/// Bytes of the file. The input is `image [1, 3, 224, 224]`, the output `logits [1, 1000]`.
+/// Returns the bytes of the ONNX file. The model's input is `image [1, 3, 224, 224]`, its output `logits [1, 1000]`.
 pub fn onnx() -> prost::bytes::Bytes {
     bytes(&network())
 }
@@ -45,14 +45,14 @@ fn network() -> ModelProto {
     model(17, net.graph)
 }
 
-/// Network that is being built.
+/// ONNX graph of the network while it is built, with the state of the random number generator.
 struct Net {
     graph: GraphProto,
     state: u64,
 }
 
 impl Net {
-    /// 1 x 1, 3 x 3 and 1 x 1 convolutions with a residual add.
+    /// Adds a bottleneck block: 1 x 1, 3 x 3 and 1 x 1 convolutions with a residual add.
     fn bottleneck(&mut self, name: &str, x: &str, [channels, inner]: [usize; 2], stride: i64) -> String {
         let outer = inner * EXPANSION;
         let y = self.conv(&format!("{name}.conv1"), x, [inner, channels, 1, 1], 1, 1.0);
@@ -69,7 +69,7 @@ impl Net {
         self.relu(&sum)
     }
 
-    /// Convolution without bias, and its batch norm.
+    /// Adds a convolution without bias, followed by a batch norm.
     fn conv(&mut self, name: &str, x: &str, shape: [usize; 4], stride: i64, scale: f32) -> String {
         let [outputs, inputs, k, _] = shape;
         let weight = format!("{name}.weight");
@@ -92,7 +92,7 @@ impl Net {
         self.node(&format!("{x}.relu"), "Relu", &[x], [])
     }
 
-    /// Adds a node and returns the name of its result.
+    /// Adds an ONNX node and returns the name of its result.
     fn node<const N: usize>(
         &mut self,
         name: &str,
@@ -107,7 +107,7 @@ impl Net {
         output
     }
 
-    /// Adds a tensor of random numbers with mean 0 and the given standard deviation.
+    /// Adds an initializer of random numbers with mean 0 and the given standard deviation.
     fn weight(&mut self, name: &str, shape: &[usize], deviation: f32) {
         let n: usize = shape.iter().product();
         // The sum of two uniform numbers in [-1, 1) has a variance of 2/3.

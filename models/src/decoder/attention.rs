@@ -1,4 +1,4 @@
-//! Causal self-attention with GQA, RoPE, sliding windows and soft caps.
+//! Causal self-attention of a decoder layer, with GQA, RoPE, sliding windows and soft caps.
 
 use driftc::error::Result;
 use driftc::ir::builder::Builder;
@@ -12,7 +12,8 @@ use crate::blocks::{linear, linear_without_bias, merge_heads, scaled};
 use crate::weights::Tensors;
 
 impl SelfAttention {
-    /// Attention of `x [batch, seq, hidden]`, with the same shape. `name` is the prefix of the tensor names.
+    /// Adds the self-attention of `x [batch, seq, hidden]`, with projections. The result has the shape of `x`; `name` is the
+    /// prefix of the tensor names.
     pub(super) fn apply(
         &self,
         g: &mut Builder<'_>,
@@ -51,7 +52,7 @@ impl SelfAttention {
         affine(g, context.weights, &at("o_proj"), y, sizes, self.output_bias)
     }
 
-    /// Queries, keys and values `[batch, seq, heads * size]`.
+    /// Adds the projections of `x` to queries, keys and values, each `[batch, seq, heads * size]`.
     fn projections(
         &self,
         g: &mut Builder<'_>,
@@ -79,26 +80,26 @@ impl SelfAttention {
     }
 }
 
-/// `[batch, seq, heads * size] -> [batch, seq, heads, size]`.
+/// Splits the last axis into attention heads: `[batch, seq, heads * size]` to `[batch, seq, heads, size]`.
 pub(crate) fn split_head_axis(g: &mut Builder<'_>, x: NodeId, heads: usize, size: usize) -> Result<NodeId> {
     let mut split: Vec<Dim> = g.tensor(x).shape.iter().take(2).cloned().collect();
     split.extend([Dim::from(heads), Dim::from(size)]);
     g.reshape(x, split)
 }
 
-/// `[batch, seq, heads, size] -> [batch, heads, seq, size]`.
+/// Moves the axis of attention heads before the positions: `[batch, seq, heads, size]` to `[batch, heads, seq, size]`.
 pub(crate) fn heads_first(g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
     g.transpose(x, vec![0, 2, 1, 3])
 }
 
-/// `cap * tanh(x / cap)`.
+/// Adds a soft cap, `cap * tanh(x / cap)`.
 pub(super) fn apply_softcap(g: &mut Builder<'_>, x: NodeId, cap: f32) -> Result<NodeId> {
     let x = scaled(g, x, 1.0 / cap)?;
     let x = g.unary(UnaryFn::Tanh, x)?;
     scaled(g, x, cap)
 }
 
-/// `x * weight^T`, plus a bias if `bias` is set.
+/// Adds a linear layer `x * weight^T`, plus a bias if `bias` is set.
 pub(super) fn affine(
     g: &mut Builder<'_>,
     weights: &dyn Tensors,
@@ -114,7 +115,7 @@ pub(super) fn affine(
     }
 }
 
-/// Columns `first..first + count` of `x [batch, seq, columns]`.
+/// Adds a slice of the columns `first..first + count` of `x [batch, seq, columns]`.
 pub(crate) fn slice_columns(g: &mut Builder<'_>, x: NodeId, first: usize, count: usize) -> Result<NodeId> {
     g.slice(x, 2, Dim::from(first), Dim::from(count))
 }

@@ -1,7 +1,7 @@
-//! Configurations of decoder-only models: the fields that architectures share, in the old and the new format.
+//! Configurations (`config.json`) of decoder-only models: the fields that architectures share, in the old and the new format.
 //!
-//! The old format has `rope_theta` and `rope_scaling`. The new format has `rope_parameters`, flat or for each layer
-//! type. Multimodal models have the text model's fields under `text_config`. Missing fields take the architecture's
+//! The old format of `config.json` has `rope_theta` and `rope_scaling`. The new format has `rope_parameters`, flat or for each
+//! layer type. Multimodal models have the text model's fields under `text_config`. Missing fields take the architecture's
 //! defaults. A field that changes the computation and that this code does not read is refused.
 
 mod rope_parameters;
@@ -15,10 +15,11 @@ use super::context::{Decoder, FeedForward, GatedFeedForward, Layer, Norm, SelfAt
 use super::rope::Rope;
 use crate::folder::{Folder, typed};
 
-/// Maximum value of a size field. The product of three such values fits in 64 bits.
+/// Maximum value of a size in `config.json`, such as `hidden_size`. The product of three such values fits in 64 bits.
 const MAX_SIZE: usize = 1 << 20;
 
-/// Fields that change the computation, with the values that do not. Null and 1 never change it.
+/// Fields of `config.json` that would change the computation in an unsupported way, each with the values that leave it unchanged.
+/// Null and 1 always leave it unchanged.
 const NEUTRAL: &[(&str, &[Value])] = &[
     ("alibi", &[Value::Bool(false)]),
     ("attn_output_gate", &[Value::Bool(false)]),
@@ -35,7 +36,7 @@ const NEUTRAL: &[(&str, &[Value])] = &[
     ("use_qk_norm", &[Value::Bool(false)]),
 ];
 
-/// Fields that architectures share.
+/// Fields of `config.json` that decoder-only architectures share.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Config {
     pub(crate) vocab_size: usize,
@@ -92,7 +93,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Reads the configuration of a folder, with the architecture's defaults for missing fields.
+    /// Reads and checks `config.json` of a folder, with the architecture's defaults for missing fields.
     pub(crate) fn read(folder: &Folder, defaults: &Value) -> Result<Self> {
         let fields = folder.fields(defaults)?;
         for (name, neutral) in NEUTRAL {
@@ -156,12 +157,12 @@ impl Config {
         self.num_key_value_heads.unwrap_or(self.num_attention_heads)
     }
 
-    /// Elements of a head.
+    /// Number of elements of an attention head.
     pub(crate) fn head_size(&self) -> usize {
         self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
     }
 
-    /// True if the two elements of a rotated pair are adjacent.
+    /// True if the two elements that RoPE rotates as a pair are adjacent.
     pub(crate) fn interleaved(&self) -> bool {
         self.rope_interleaved.unwrap_or(false)
     }
@@ -171,7 +172,8 @@ impl Config {
         i64::try_from(self.max_position_embeddings).unwrap_or(i64::MAX)
     }
 
-    /// The model in Llama's structure. `layer_types`, or else `windowed`, selects the layers with a sliding window.
+    /// Returns a [`Decoder`] with Llama's structure and the sizes in `config.json`. The field `layer_types` selects the layers
+    /// with a sliding window; without this field, the function `windowed` selects them.
     pub(crate) fn decoder(&self, folder: &Folder, windowed: impl Fn(usize) -> bool) -> Result<Decoder> {
         let rope = self.rope(folder, "full_attention")?;
         let max_positions = rope.scaled_positions(self.max_positions());
@@ -216,7 +218,7 @@ impl Config {
         })
     }
 
-    /// Sliding window of a layer.
+    /// Returns the sliding window of a layer in positions, or `None` if the layer attends to all earlier positions.
     fn window(&self, folder: &Folder, layer: usize, default: bool) -> Result<Option<i64>> {
         let refuse = |reason: String| Err(folder.error("config.json", reason));
         let windowed = match &self.layer_types {
@@ -242,7 +244,7 @@ impl Config {
         }
     }
 
-    /// Rotary embedding of a layer type.
+    /// Returns the rotary embedding (RoPE) of a layer type, such as `full_attention`.
     pub(crate) fn rope(&self, folder: &Folder, layer_type: &str) -> Result<Rope> {
         let nested = self.rope_parameters.as_ref().and_then(|p| p.get(layer_type)).and_then(Value::as_object);
         let given = nested.or(self.rope_parameters.as_ref()).or(self.rope_scaling.as_ref());
@@ -250,13 +252,13 @@ impl Config {
         self.parse_rope(given.unwrap_or(&empty)).map_err(|reason| folder.error("config.json", reason))
     }
 
-    /// True if the new format has parameters for this layer type.
+    /// True if `rope_parameters` has RoPE parameters for this layer type.
     pub(crate) fn has_rope(&self, layer_type: &str) -> bool {
         self.rope_parameters.as_ref().is_some_and(|p| p.contains_key(layer_type))
     }
 }
 
-/// Activation function by its name in configurations.
+/// Returns the activation function with this name in `config.json`.
 pub(crate) fn activation(folder: &Folder, name: &str) -> Result<UnaryFn> {
     Ok(match name {
         "silu" | "swish" => UnaryFn::Swish { alpha: 1.0 },

@@ -1,4 +1,4 @@
-//! Structure of a decoder-only model, and the state that its layers share while they are built.
+//! Structs for the structure of a decoder-only model, and for the state that its layers share while the graph is built.
 
 use driftc::error::Result;
 use driftc::ir::builder::Builder;
@@ -11,35 +11,35 @@ use super::rope::{Angles, Rope};
 use crate::blocks::weight;
 use crate::weights::Tensors;
 
-/// Decoder-only model.
+/// Structure and sizes of a decoder-only language model.
 #[derive(Debug, Clone)]
 pub(crate) struct Decoder {
     /// Vocabulary size.
     pub(crate) vocab: usize,
     /// Hidden size.
     pub(crate) hidden: usize,
-    /// Number of positions that the model supports.
+    /// Maximum number of positions (tokens of a text) that the model supports.
     pub(crate) max_positions: i64,
-    /// RMSNorm of all layers.
+    /// Settings of RMSNorm, which are equal in all layers.
     pub(crate) norm: Norm,
-    /// Factor of the embeddings.
+    /// Factor that multiplies the token embeddings, if any.
     pub(crate) embedding_scale: Option<f32>,
-    /// Rotary embeddings. Layers refer to them by index.
+    /// Rotary embeddings (RoPE) of the model. Layers refer to them by index.
     pub(crate) ropes: Vec<Rope>,
     /// Layers in order.
     pub(crate) layers: Vec<Layer>,
-    /// True if the output head is the embedding table.
+    /// True if the output head uses the embedding table as its weight.
     pub(crate) tied_embeddings: bool,
-    /// Soft cap of the logits: `cap * tanh(logit / cap)`.
+    /// Value `cap` of the soft cap of the logits, `cap * tanh(logit / cap)`, if any.
     pub(crate) softcap: Option<f32>,
 }
 
-/// RMSNorm.
+/// Settings of RMSNorm.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Norm {
-    /// Number added to the mean square.
+    /// Number that RMSNorm adds to the mean square before the root.
     pub(crate) epsilon: f32,
-    /// Number added to the weight.
+    /// Number that RMSNorm adds to its weight: 1 in Gemma, else 0.
     pub(crate) offset: f32,
 }
 
@@ -48,87 +48,87 @@ pub(crate) struct Norm {
 pub(crate) struct Layer {
     pub(crate) attention: SelfAttention,
     pub(crate) feed_forward: FeedForward,
-    /// True if the results of attention and feed-forward are normalized before the residual add.
+    /// True if RMSNorm is also applied to the results of attention and feed-forward, before the residual adds.
     pub(crate) post_norms: bool,
 }
 
-/// Self-attention of a layer.
+/// Settings of a layer's self-attention.
 #[derive(Debug, Clone)]
 pub(crate) struct SelfAttention {
     pub(crate) heads: usize,
-    /// Key and value heads. Each serves `heads / kv_heads` query heads.
+    /// Number of key and value heads (GQA). Each serves `heads / kv_heads` query heads.
     pub(crate) kv_heads: usize,
-    /// Elements of a head.
+    /// Number of elements of an attention head.
     pub(crate) head_size: usize,
-    /// Factor of the scores.
+    /// Factor that multiplies the attention scores before softmax.
     pub(crate) scale: f32,
-    /// Number of positions that a position sees, including itself.
+    /// Sliding window: number of positions that a position attends to, including itself. `None` for all earlier positions.
     pub(crate) window: Option<i64>,
-    /// Soft cap of the scores: `cap * tanh(score / cap)`.
+    /// Value `cap` of the soft cap of the attention scores, `cap * tanh(score / cap)`, if any.
     pub(crate) softcap: Option<f32>,
-    /// Index of the rotary embedding.
+    /// Index of the layer's rotary embedding in [`Decoder::ropes`].
     pub(crate) rope: usize,
-    /// True if one weight holds queries, keys and values.
+    /// True if one weight matrix projects to queries, keys and values.
     pub(crate) fused_qkv: bool,
-    /// True if queries, keys and values have a bias.
+    /// True if the projections to queries, keys and values have a bias.
     pub(crate) bias: bool,
-    /// True if the output has a bias.
+    /// True if the output projection has a bias.
     pub(crate) output_bias: bool,
-    /// True if each query and key head is normalized.
+    /// True if RMSNorm is applied to each query head and key head.
     pub(crate) head_norms: bool,
 }
 
-/// Feed-forward block of a layer.
+/// Settings of a layer's feed-forward block.
 #[derive(Debug, Clone)]
 pub(crate) enum FeedForward {
-    /// `down(activation(gate x) * up x)`.
+    /// Gated feed-forward block, such as SwiGLU.
     Gated(GatedFeedForward),
     /// Mixture of experts.
     Experts(Experts),
 }
 
-/// `down(activation(gate x) * up x)`.
+/// Gated feed-forward block `down(activation(gate x) * up x)`, where `gate`, `up` and `down` are matmuls.
 #[derive(Debug, Clone)]
 pub(crate) struct GatedFeedForward {
     /// Intermediate size.
     pub(crate) inner: usize,
     pub(crate) activation: UnaryFn,
-    /// True if the three matmuls have biases.
+    /// True if the matmuls `gate`, `up` and `down` have biases.
     pub(crate) bias: bool,
-    /// True if one weight holds gate and up.
+    /// True if one weight matrix holds `gate` and `up`.
     pub(crate) fused_gate_up: bool,
 }
 
-/// Mixture of experts: the experts with the highest softmax scores, weighted by these scores.
+/// Mixture of experts: a token uses the experts with its highest router probabilities, weighted by these probabilities.
 #[derive(Debug, Clone)]
 pub(crate) struct Experts {
     /// Number of experts.
     pub(crate) count: usize,
     /// Number of experts that a token uses.
     pub(crate) used: usize,
-    /// True if the weights of a token's experts are divided by their sum.
+    /// True if the weights of a token's experts are divided by their sum, so that they add up to 1.
     pub(crate) normalize_weights: bool,
     /// Intermediate size of an expert.
     pub(crate) inner: usize,
     pub(crate) activation: UnaryFn,
-    /// Name of the block within the layer.
+    /// Name of the mixture of experts, which follows the layer's prefix in tensor names.
     pub(crate) block: &'static str,
-    /// Names of an expert's gate, up and down matrices.
+    /// Names of the gate, up and down matrices of an expert, as they occur in tensor names.
     pub(crate) names: [&'static str; 3],
 }
 
-/// State that layers share while a graph is built.
+/// Data that all layers of a decoder use while a graph is built.
 pub(crate) struct BuildContext<'a> {
     pub(crate) weights: &'a dyn Tensors,
     pub(crate) hidden: usize,
     pub(crate) norm: Norm,
     pub(crate) sequence: Sequence,
-    /// Angles of each rotary embedding.
+    /// Cosines and sines for each rotary embedding of the model.
     pub(crate) angles: Vec<Angles>,
 }
 
 impl BuildContext<'_> {
-    /// RMSNorm of `x` over its last axis of `size` elements, with the tensor `name.weight`.
+    /// Adds an RMSNorm of `x` over its last axis of `size` elements, with the tensor `name.weight`.
     pub(crate) fn rms_norm(&self, g: &mut Builder<'_>, name: &str, x: NodeId, size: usize) -> Result<NodeId> {
         g.name = name.to_string();
         let mut scale = weight(g, self.weights, &format!("{name}.weight"), &[size])?;

@@ -1,4 +1,4 @@
-//! Feed-forward block of a layer: SwiGLU-style gated matmuls, or a mixture of experts.
+//! Feed-forward block of a decoder layer: gated matmuls (such as SwiGLU), or a mixture of experts.
 
 use driftc::error::{Error, Result};
 use driftc::ir::array::Array;
@@ -15,12 +15,12 @@ use super::context::{BuildContext, Experts, FeedForward, GatedFeedForward};
 use crate::blocks::linear_without_bias;
 use crate::weights::Tensors;
 
-/// Maximum tokens for which only the selected experts are computed.
+/// Maximum number of tokens in a run for which a mixture of experts computes only the experts that the tokens use.
 const MAX_GATHERED_TOKENS: i64 = 16;
 
 impl FeedForward {
-    /// Feed-forward of `x [batch, seq, hidden]`, with the same shape. `layer` is the prefix of the layer's tensor
-    /// names.
+    /// Adds the feed-forward block for `x [batch, seq, hidden]`. The result has the shape of `x`; `layer` is the prefix of the
+    /// layer's tensor names.
     pub(super) fn apply(
         &self,
         g: &mut Builder<'_>,
@@ -60,20 +60,23 @@ impl GatedFeedForward {
 }
 
 impl Experts {
-    /// Checks the sizes.
+    /// Checks the sizes of a mixture of experts.
     ///
     /// # Errors
-    /// If the number of experts or a size is out of range.
+    /// If the number of experts, the number that a token uses, or the inner size is out of range.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Self { count, used, inner, .. } = self;
         if *used == 0 || used > count || *count > 4096 || *inner == 0 || *inner > 1 << 20 {
-            return Err(format!("{used} of {count} experts with inner size {inner} are not supported"));
+            return Err(format!(
+                "a mixture of experts that uses {used} of {count} experts with inner size {inner} is not supported"
+            ));
         }
         Ok(())
     }
 
-    /// For a few tokens, computes only the experts that they use. For many tokens, computes every expert for every
-    /// token with weight zero for unused experts. Both variants read the same constants.
+    /// Adds a mixture of experts. For at most [`MAX_GATHERED_TOKENS`] tokens, only the experts that a token uses are computed.
+    /// For more tokens, every expert is computed for every token, and unused experts get the weight zero. Both forms of
+    /// the graph read the same weight constants.
     fn apply(
         &self,
         g: &mut Builder<'_>,
@@ -123,7 +126,8 @@ impl Experts {
         g.reshape(y, shape)
     }
 
-    /// Matmuls of rows with one matrix of every expert, or only of the experts in `expert_index`.
+    /// Multiplies the rows of `x` by one weight matrix (gate, up or down) of every expert, or only of the experts in
+    /// `expert_index`.
     fn expert_matmuls(
         &self,
         g: &mut Builder<'_>,
@@ -139,7 +143,10 @@ impl Experts {
         };
         let matrices = (0..self.count).map(matrix).collect::<Result<Vec<Constant>>>()?;
         let stack = Constant::stack(matrices).map_err(|e| {
-            Error::request(format!("{}: {e}", g.name), "give all experts of a layer the same weight type")
+            Error::request(
+                format!("{}: {e}", g.name),
+                "convert the model so that all experts of a layer have the same weight type",
+            )
         })?;
         let stack = g.add(stack, &[])?;
         let stack = g.cast(stack, context.weights.element())?;
@@ -150,7 +157,7 @@ impl Experts {
         }
     }
 
-    /// Weights and numbers of the experts that each token uses, both `[batch, seq, used]`.
+    /// Adds the router. Returns the weights and the indices of the experts that each token uses, both `[batch, seq, used]`.
     fn route(
         &self,
         g: &mut Builder<'_>,
@@ -171,7 +178,8 @@ impl Experts {
         Ok([top_weights, top_experts])
     }
 
-    /// Weight of every expert for each token, `[batch, seq, experts]`. Unused experts have weight zero.
+    /// Expands the weights of the used experts to weights of all experts, `[batch, seq, experts]`. Unused experts get the weight
+    /// zero.
     fn dense_weights(&self, g: &mut Builder<'_>, [top_weights, top_experts]: [NodeId; 2]) -> Result<NodeId> {
         let mut shape = g.tensor(top_experts).shape.clone();
         shape.push(Dim::known(1));

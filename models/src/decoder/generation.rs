@@ -1,8 +1,8 @@
-//! Entry points of a language model: the whole graph, and functions that generate text.
+//! Graphs of a language model: one for a whole text (the whole graph), and one for each function that generates text.
 //!
-//! The whole graph has the input `input_ids [batch, seq]` and the output `logits [batch, seq, vocab]` with causal
-//! attention. Functions compute some tokens after the tokens that the KV caches already hold ([`driftc::language`]). If
-//! RoPE angles depend on the text's length, the functions have the symbol `length`.
+//! The whole graph has no KV cache. It has the input `input_ids [batch, seq]` and the output `logits [batch, seq, vocab]` with
+//! causal attention. Each function (`prefill`, `decode` and so on) computes some tokens after the tokens that the KV caches
+//! already hold ([`driftc::language`]). If RoPE angles depend on the text's length, the functions have the symbol `length`.
 
 use std::rc::Rc;
 
@@ -17,34 +17,35 @@ use driftc::language::{DEFAULT_CONTEXT, GenerationSizes, LanguageFunction, PAST,
 use crate::folder::Folder;
 use crate::weights::Tensors;
 
-/// Default upper bound of the sequence length of the whole graph.
+/// Upper bound of the sequence length of the whole graph if the user gives none.
 const DEFAULT_MAX_SEQ: i64 = 256;
 
-/// Language model with entry points for generation.
+/// Language model architecture, from which the whole graph and the functions for text generation are built.
 pub(crate) trait LanguageModel {
-    /// Number of positions that the model supports.
+    /// Maximum number of positions (tokens of a text) that the model supports.
     fn max_positions(&self) -> i64;
 
-    /// Maximum text length that the compiler need not know.
+    /// Maximum text length up to which RoPE angles do not depend on the text's length, so that the graph serves any shorter text.
     fn max_static_length(&self) -> i64 {
         i64::MAX
     }
 
-    /// Text length at which the RoPE factors switch: texts up to this length share one set of factors, and longer texts
-    /// another. Returns `None` if all texts within the bounds share one set.
+    /// Text length at which the RoPE factors switch: texts up to this length use one set of factors, and longer texts use another
+    /// set. Returns `None` if all texts within the bounds share one set.
     fn switch_length(&self, _lengths: (i64, i64)) -> Option<i64> {
         None
     }
 
-    /// Checks that texts with lengths within the bounds can be computed.
+    /// Checks that one graph can compute all texts with lengths within the bounds.
     ///
     /// # Errors
-    /// With the reason.
+    /// If one graph cannot. The message gives the reason.
     fn check(&self, _lengths: (i64, i64)) -> std::result::Result<(), String> {
         Ok(())
     }
 
-    /// Logits `[batch, seq, vocab]` of `ids [batch, seq]`. With `only`, logits of that position.
+    /// Adds the model; returns the logits `[batch, seq, vocab]` of `ids [batch, seq]`. With `only`, a position, returns the
+    /// logits of only this position.
     ///
     /// # Errors
     /// If the checkpoint does not match the configuration.
@@ -58,25 +59,25 @@ pub(crate) trait LanguageModel {
     ) -> Result<NodeId>;
 }
 
-/// Positions of a run: `seq` positions after `past` positions in the caches.
+/// Positions that a run computes: `seq` positions after the `past` positions that the KV caches hold.
 #[derive(Debug, Clone)]
 pub(crate) struct Sequence {
     pub(crate) past: Dim,
     pub(crate) seq: Dim,
-    /// Length of the whole text, as far as it is known.
+    /// Length of the whole text, or an upper bound of it. RoPE angles may depend on this length.
     pub(crate) length: Dim,
-    /// Positions that a KV cache holds. `None` for a graph without caches.
+    /// Context length: number of positions that a KV cache holds. `None` for a graph without caches.
     pub(crate) context: Option<usize>,
 }
 
 impl Sequence {
-    /// Number of keys that the last position sees.
+    /// Number of keys that the last position of the run can attend to: `past + seq`.
     pub(crate) fn keys(&self) -> Dim {
         self.past.add(&self.seq)
     }
 
-    /// Appends keys or values `[batch, seq, heads, size]` to the cache `name`, and returns the keys or values of all
-    /// positions so far, `[batch, keys, heads, size]`.
+    /// Adds an update that appends keys or values `[batch, seq, heads, size]` to the KV cache `name`, and returns the keys or
+    /// values of all positions so far, `[batch, keys, heads, size]`.
     pub(crate) fn cached(&self, g: &mut Builder<'_>, name: &str, new: NodeId) -> Result<NodeId> {
         let (Some(context), [1, heads, size]) = (self.context, sizes(g, new)) else { return Ok(new) };
         g.name = name.to_string();
@@ -92,13 +93,13 @@ impl Sequence {
     }
 }
 
-/// Known sizes of `[batch, seq, heads, size]` except `seq`. An unknown size is 0.
+/// Returns the sizes of the axes batch, heads and size of a tensor `[batch, seq, heads, size]`. An unknown size is 0.
 fn sizes(g: &Builder<'_>, x: NodeId) -> [usize; 3] {
     let shape = &g.tensor(x).shape;
     [0, 2, 3].map(|axis| shape.get(axis).and_then(|d| usize::try_from(d.as_known()?).ok()).unwrap_or(0))
 }
 
-/// Builds the whole graph and, unless `batch` or `seq` is given, the functions.
+/// Builds the whole graph. Unless the user gave a size `batch` or `seq`, also builds the functions that generate text.
 pub(crate) fn build(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()> {
     let whole_graph_only = folder.dims.contains_key("batch") || folder.dims.contains_key("seq");
     let notes = folder.notes.len();
@@ -130,7 +131,7 @@ fn functions(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()> {
         GenerationSizes::from_bounds(|name| folder.dims.get(name).copied(), max_positions, default_context)?;
     if !folder.dims.contains_key("context") && sizes.context < max_positions {
         folder.notes.push(format!(
-            "the context length is {} of the model's {max_positions} tokens; change it with --dim context=N",
+            "the context length is {} tokens; the model supports up to {max_positions}; change the context length with --dim context=N",
             sizes.context
         ));
     }
@@ -144,7 +145,7 @@ fn functions(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()> {
     Ok(())
 }
 
-/// Builds the graph of an entry point.
+/// Builds the graph of one function that generates text.
 fn function(model: &dyn LanguageModel, weights: &dyn Tensors, entry: &LanguageFunction) -> Result<Graph> {
     let mut graph = Graph::default();
     graph.bounds = Bounds::from([(PAST.to_string(), entry.past_bounds())]);

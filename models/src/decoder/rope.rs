@@ -11,48 +11,49 @@ use driftc::ir::tensor::DType;
 
 use super::generation::Sequence;
 
-/// Rotary embedding.
+/// Rotary embedding (RoPE) with its parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rope {
-    /// Number of rotated elements of a head, from the first one on. Always even.
+    /// Number of elements of a head that RoPE rotates, from the first one on. Always even.
     pub(crate) size: usize,
-    /// Base of the wavelengths.
+    /// Base of the frequencies: pair i rotates by `theta^(-2 i / size)` per position before scaling.
     pub(crate) theta: f64,
     pub(crate) scaling: Scaling,
-    /// True if the two elements of a pair are adjacent. Otherwise they are `size / 2` elements apart.
+    /// True if the two elements of a rotated pair are adjacent. Otherwise they are `size / 2` elements apart.
     pub(crate) interleaved: bool,
 }
 
-/// Scaling that extends the context length beyond the trained one.
+/// Scaling of RoPE frequencies, which extends the context length beyond the trained one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Scaling {
     None,
     Linear {
         factor: f64,
     },
-    /// The base grows with text lengths beyond `trained` positions (dynamic NTK).
+    /// Dynamic NTK scaling: the base of the frequencies grows with text lengths beyond `trained` positions.
     Dynamic {
         factor: f64,
         trained: i64,
     },
-    /// Long wavelengths are scaled, short ones are kept.
+    /// YaRN scaling: frequencies with long wavelengths are scaled, frequencies with short wavelengths are kept.
     Yarn {
         factor: f64,
         trained: i64,
         fast: f64,
         slow: f64,
         truncate: bool,
-        /// Factor of the cosines and sines.
+        /// Factor that multiplies the cosines and sines.
         attention: f64,
     },
-    /// Each wavelength has its own factor, and another one for texts of more than `trained` positions (LongRoPE).
+    /// LongRoPE scaling: each wavelength has one factor for texts of up to `trained` positions and another for longer texts.
     Long {
         short: Vec<f64>,
         long: Vec<f64>,
         trained: i64,
         attention: f64,
     },
-    /// Llama 3.1: scaled by wavelength, with a smooth transition.
+    /// Scaling of Llama 3.1: frequencies with long wavelengths are scaled, frequencies with short wavelengths are kept, with a
+    /// smooth transition.
     Llama3 {
         factor: f64,
         low: f64,
@@ -61,27 +62,27 @@ pub(crate) enum Scaling {
     },
 }
 
-/// Cosines and sines of a run's positions, `[seq, 1, 1, size / 2]` each, or `[seq, 1, size / 2, 1]` for adjacent pairs.
+/// RoPE cosines and sines of a run's positions, each `[seq, 1, 1, size / 2]`, or `[seq, 1, size / 2, 1]` for adjacent pairs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Angles {
     cos: NodeId,
     sin: NodeId,
-    /// Signs of the sine for the first and the second element of a pair, `[2, 1]`, or `[2]` for adjacent pairs.
+    /// Signs of the sine for the first and the second element of a rotated pair, `[2, 1]`, or `[2]` for adjacent pairs.
     signs: NodeId,
-    /// Number of pairs.
+    /// Number of rotated pairs in a head.
     pairs: usize,
     interleaved: bool,
 }
 
 impl Rope {
-    /// Checks that texts with lengths within the bounds can be computed.
+    /// Checks that one set of RoPE angles serves all texts with lengths within the bounds.
     ///
     /// # Errors
-    /// With the reason.
+    /// If one set does not serve them all. The message gives the reason.
     pub(super) fn check(&self, (low, high): (i64, i64)) -> Result<(), String> {
         match &self.scaling {
             Scaling::Dynamic { trained, .. } if low != high && high > *trained => Err(format!(
-                "rope_type `dynamic` computes all angles from the text's length beyond {trained} tokens, but the length may be {low}..={high}; give a length of at most {trained}, or compile for one text length with --dim seq=N"
+                "for texts of more than {trained} tokens, rope_type `dynamic` computes all RoPE angles from the text's length, but this length may be {low}..={high}; give a length of at most {trained}, or compile for one text length with --dim seq=N"
             )),
             Scaling::None
             | Scaling::Linear { .. }
@@ -92,7 +93,7 @@ impl Rope {
         }
     }
 
-    /// Text length at which the factors switch from short to long, if it is within the bounds.
+    /// Text length at which LongRoPE switches from its short to its long factors, if this length is within the bounds.
     pub(super) fn switch_length(&self, (low, high): (i64, i64)) -> Option<i64> {
         match &self.scaling {
             Scaling::Long { trained, .. } if low <= *trained && *trained < high => Some(*trained),
@@ -100,7 +101,7 @@ impl Rope {
         }
     }
 
-    /// Maximum text length with length-independent angles.
+    /// Maximum text length up to which the RoPE angles do not depend on the text's length.
     pub(super) fn max_static_length(&self) -> i64 {
         match self.scaling {
             Scaling::Dynamic { trained, .. } => trained,
@@ -108,7 +109,7 @@ impl Rope {
         }
     }
 
-    /// Cosines and sines of a run's positions.
+    /// Adds the RoPE cosines and sines of a run's positions.
     pub(super) fn angles(&self, g: &mut Builder<'_>, sequence: &Sequence) -> Result<Angles> {
         g.name = "rotary_emb".into();
         let high = sequence.keys().range(&g.graph.bounds).1;
@@ -135,7 +136,8 @@ impl Rope {
         }
     }
 
-    /// Positions of a run, sliced from a table of `rows` positions for texts of the given length.
+    /// Adds the RoPE cosines and sines of a run's positions as slices of constant tables of `rows` positions, for texts of the
+    /// given length.
     fn table(&self, g: &mut Builder<'_>, sequence: &Sequence, rows: i64, length: i64) -> Result<Angles> {
         let frequencies = self.frequencies(length);
         let factor = self.attention_factor();
@@ -156,7 +158,7 @@ impl Rope {
         Ok(Angles { cos, sin, signs, pairs, interleaved: self.interleaved })
     }
 
-    /// Factor of the cosines and sines.
+    /// Factor that multiplies the RoPE cosines and sines.
     fn attention_factor(&self) -> f64 {
         match &self.scaling {
             Scaling::Yarn { attention, .. } | Scaling::Long { attention, .. } => *attention,
@@ -164,7 +166,7 @@ impl Rope {
         }
     }
 
-    /// Radians per position for each pair, for a text of the given length.
+    /// RoPE frequencies: radians per position for each rotated pair, for a text of the given length.
     fn frequencies(&self, length: i64) -> Vec<f32> {
         let size = self.size as f64;
         let unscaled = |theta: f64, i: usize| theta.powf(-2.0 * i as f64 / size);
@@ -212,10 +214,10 @@ impl Rope {
 }
 
 impl Angles {
-    /// Rotates `x [batch, seq, heads, size]`.
+    /// Adds the RoPE rotation of queries or keys `x [batch, seq, heads, size]`.
     ///
-    /// Viewed as `[.., 2, size / 2]`, or as `[.., size / 2, 2]` for adjacent pairs, the result is
-    /// `x * cos + swapped x * sin * (-1, 1)`. The views cost nothing.
+    /// With `x` viewed as `[.., 2, size / 2]`, or as `[.., size / 2, 2]` for adjacent pairs, the result is
+    /// `x * cos + swapped x * sin * (-1, 1)`. The views copy nothing.
     pub(super) fn rotate(&self, g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
         let shape = g.tensor(x).shape.clone();
         let [batch, seq, heads, size] = shape.as_slice() else { return Ok(x) };

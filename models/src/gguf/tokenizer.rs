@@ -1,8 +1,8 @@
 //! The tokenizer and chat template of a GGUF file, as the files of a Hugging Face folder.
 //!
-//! `gpt2` vocabularies are byte-level BPE with merges; the entry `pre` names the pre-tokenizer. `llama` vocabularies
-//! are SentencePiece with a score for each piece. Merging the best-scored neighbors first equals BPE with all pairs
-//! that form a piece as merges, best scores first.
+//! GGUF vocabularies of the model `gpt2` are byte-level BPE with merges; the entry `pre` names the pre-tokenizer. Vocabularies
+//! of the model `llama` are SentencePiece with a score for each piece. Merging the best-scored neighbors first equals BPE with
+//! all pairs that form a piece as merges, best scores first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,13 +18,14 @@ pub struct TokenizerFiles {
     pub config: Json,
 }
 
-/// Token types of `tokenizer.ggml.token_type`.
+/// Token types in the entry `tokenizer.ggml.token_type` of GGUF metadata.
 const UNKNOWN: u64 = 2;
 const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
 
-/// Pre-tokenizer pattern before and after the digits: contractions, words, digits, other characters, line breaks and
-/// spaces. Llama 3 groups up to three digits, Qwen 2 splits every digit.
+/// Two parts of the pre-tokenizer's regular expression: the part before and the part after its pattern for digits. The whole
+/// expression matches contractions, words, digits, other characters, line breaks and spaces. The pattern for digits is
+/// inserted between the parts: Llama 3 groups up to three digits, Qwen 2 splits every digit.
 const PRE_TOKENIZER: [&str; 2] = [
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|",
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -32,10 +33,10 @@ const PRE_TOKENIZER: [&str; 2] = [
 
 type Metadata = BTreeMap<String, Value>;
 
-/// Converts the metadata of a file. Returns `None` if the file has no tokenizer.
+/// Converts the tokenizer in the metadata of a GGUF file. Returns `None` if the file has no tokenizer.
 ///
 /// # Errors
-/// With the name of the entry that is malformed or not supported.
+/// If an entry of the metadata is malformed or not supported. The message names the entry.
 pub fn tokenizer_files(metadata: &Metadata) -> Result<Option<TokenizerFiles>, String> {
     let Some(model) = metadata.get("tokenizer.ggml.model").and_then(Value::as_text) else { return Ok(None) };
     let vocabulary = Vocabulary::read(metadata)?;
@@ -43,7 +44,9 @@ pub fn tokenizer_files(metadata: &Metadata) -> Result<Option<TokenizerFiles>, St
         "gpt2" => vocabulary.byte_level(metadata)?,
         "llama" => vocabulary.sentence_piece(metadata)?,
         other => {
-            return Err(format!("`tokenizer.ggml.model`: `{other}` is not supported; gpt2 and llama are"));
+            return Err(format!(
+                "`tokenizer.ggml.model` is `{other}`, which is not supported; supported: gpt2 and llama"
+            ));
         }
     };
     tokenizer["version"] = json!("1.0");
@@ -99,7 +102,7 @@ impl<'a> Vocabulary<'a> {
         self.tokens.get(usize::try_from(id).ok()?).copied()
     }
 
-    /// Ids by token. The first of equal tokens counts.
+    /// Returns a map from each token of the vocabulary to its id. A token that occurs twice gets its lowest id.
     fn ids(&self) -> BTreeMap<&'a str, usize> {
         let mut ids = BTreeMap::new();
         for (id, token) in self.tokens.iter().enumerate() {
@@ -108,7 +111,7 @@ impl<'a> Vocabulary<'a> {
         ids
     }
 
-    /// Tokens that the tokenizer matches before it splits a text.
+    /// Returns the added tokens (unknown, control and user-defined), which the tokenizer matches before it splits a text.
     fn added_tokens(&self) -> Json {
         let added =
             (0..self.tokens.len()).filter(|id| matches!(self.kind(*id), UNKNOWN | CONTROL | USER_DEFINED));
@@ -122,8 +125,8 @@ impl<'a> Vocabulary<'a> {
             .collect()
     }
 
-    /// Post-processor that adds the start and end tokens. Returns `None` if there are none. `bos_default` is the
-    /// default of `add_bos_token`.
+    /// Returns the post-processor that adds start and end tokens to a text, or `None` if none are added. `bos_default` is the
+    /// default of the entry `add_bos_token`.
     fn template_processing(&self, metadata: &Metadata, bos_default: bool) -> Option<Json> {
         let add = |key: &str, default: bool| {
             metadata.get(&format!("tokenizer.ggml.{key}")).and_then(Value::as_bool).unwrap_or(default)
@@ -164,7 +167,7 @@ impl<'a> Vocabulary<'a> {
             "gpt-2" => (bytes(true), false, false),
             other => {
                 return Err(format!(
-                    "`tokenizer.ggml.pre`: `{other}` is not supported; gpt-2, llama-bpe, qwen2 and smollm are"
+                    "`tokenizer.ggml.pre` is `{other}`, which is not supported; supported: gpt-2, llama-bpe, qwen2 and smollm"
                 ));
             }
         };
@@ -173,7 +176,8 @@ impl<'a> Vocabulary<'a> {
         // A space separates the two tokens of a merge. Tokens write their own spaces as other characters.
         let merges: Option<Vec<[&str; 2]>> =
             merges.iter().map(|m| m.as_text()?.split_once(' ').map(|(a, b)| [a, b])).collect();
-        let merges = merges.ok_or(format!("`{key}` is not a list of pairs"))?;
+        let merges =
+            merges.ok_or(format!("`{key}` is not a list of two tokens with a space between them"))?;
         let model = json!({
             "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
@@ -222,7 +226,8 @@ impl<'a> Vocabulary<'a> {
         }))
     }
 
-    /// All pairs of pieces that form a piece, by descending score and then by the id of the result.
+    /// Returns BPE merges for a SentencePiece vocabulary: all pairs of pieces that together form a piece, by descending score
+    /// and then by ascending id of that piece.
     fn merges(&self, scores: &[Value]) -> Vec<[&'a str; 2]> {
         let ordinary = |id: usize| matches!(self.kind(id), 1 | USER_DEFINED);
         let pieces: BTreeSet<&str> =

@@ -1,4 +1,4 @@
-//! Hugging Face folder of a `BertModel` of any size, for measuring how compiling scales with model size.
+//! Random Hugging Face folders of a `BertModel` of any size, for measuring how compiling scales with model size.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use driftc::ir::tensor::DType;
 
 use super::write_shards;
 
-/// Sizes of a model.
+/// Sizes of a random `BertModel`.
 #[derive(Debug, Clone, Copy)]
 pub struct Bert {
-    /// Hidden size. The intermediate size is four times as large.
+    /// Hidden size. The intermediate size of the feed-forward block is four times as large.
     pub hidden: usize,
     /// Number of layers.
     pub layers: usize,
@@ -22,7 +22,8 @@ pub struct Bert {
     pub positions: usize,
 }
 
-/// Writes the configuration and an f16 checkpoint in files of at most `max_bytes`. Returns the number of parameters.
+/// Writes the configuration of a random `BertModel` and its f16 checkpoint in files of at most `max_bytes` each. Returns the
+/// number of parameters.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -45,7 +46,7 @@ pub fn write(folder: &Path, bert: &Bert, max_bytes: usize) -> Result<usize> {
     Ok(tensors.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum())
 }
 
-/// Names and shapes of the checkpoint's tensors.
+/// Returns names and shapes of the tensors in a `BertModel` checkpoint.
 fn tensors(bert: &Bert) -> Vec<(String, Vec<usize>)> {
     let (hidden, inner) = (bert.hidden, 4 * bert.hidden);
     let mut out: Vec<(String, Vec<usize>)> = Vec::new();

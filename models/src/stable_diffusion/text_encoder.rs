@@ -1,6 +1,6 @@
-//! Text encoder: the text model of CLIP ViT-L/14 with 77 tokens.
+//! Text encoder of Stable Diffusion: the text model of CLIP ViT-L/14 with 77 tokens.
 //!
-//! Input `input_ids [1, 77]`, output `last_hidden_state [1, 77, 768]`.
+//! The input is `input_ids [1, 77]`, the output `last_hidden_state [1, 77, 768]`.
 
 use driftc::error::Result;
 use driftc::ir::builder::Builder;
@@ -17,13 +17,13 @@ const LAYERS: usize = 12;
 const HEADS: usize = 12;
 const INNER: usize = 4 * TEXT_HIDDEN;
 const EPSILON: f32 = 1e-5;
-/// Factor inside the sigmoid of the activation (quick GELU).
+/// Factor inside the sigmoid of the activation quick GELU, `x * sigmoid(1.702 x)`.
 const ALPHA: f32 = 1.702;
 
-/// Builds the graph.
+/// Builds the graph of Stable Diffusion's text encoder.
 ///
 /// # Errors
-/// If the weights do not match.
+/// If a weight is missing or has another shape.
 pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     let ids = g.input("input_ids", DType::I64, vec![Dim::known(1), TOKENS.into()])?;
     let table = "text_model.embeddings.token_embedding";

@@ -1,6 +1,7 @@
-//! The UNet: 860 million parameters, 64 x 64 x 4 latents, 77 x 768 conditioning, batch 1.
+//! The UNet of Stable Diffusion: 860 million parameters, 64 x 64 x 4 latents, 77 x 768 conditioning, batch 1.
 //!
-//! Inputs `sample [1, 4, 64, 64]`, `timestep [1]` (f32) and `encoder_hidden_states [1, 77, 768]`; output `out_sample`.
+//! The inputs are `sample [1, 4, 64, 64]`, `timestep [1]` (f32) and `encoder_hidden_states [1, 77, 768]`; the output is
+//! `out_sample`.
 
 use driftc::error::Result;
 use driftc::ir::array::Array;
@@ -17,21 +18,21 @@ use crate::blocks::{
 };
 use crate::weights::Tensors;
 
-/// Channels of the four resolutions, highest resolution first.
+/// Channels at the UNet's four resolutions, highest resolution first.
 const CHANNELS: [usize; 4] = [320, 640, 1280, 1280];
-/// Blocks of each resolution in the down path. The up path has one more.
+/// Number of blocks at each resolution in the UNet's down path. The up path has one more block at each resolution.
 const BLOCKS: usize = 2;
 const HEADS: usize = 8;
-/// Number of sines and cosines that encode the time step.
+/// Number of elements that encode the diffusion time step: half of them cosines, half of them sines.
 const WAVES: usize = 320;
-/// Size of the time embedding.
+/// Number of elements of the UNet's time embedding.
 const TIME: usize = 1280;
 const EPSILON: f32 = 1e-5;
 
-/// Builds the graph.
+/// Builds the graph of Stable Diffusion's UNet.
 ///
 /// # Errors
-/// If the weights do not match.
+/// If a weight is missing or has another shape.
 pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     let element = w.element();
     let latent = Dim::from(LATENT);
@@ -86,8 +87,8 @@ pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     Ok(())
 }
 
-/// Time embedding `[1, 1280]`: cosines and sines of decreasing frequencies, then two linear layers. The waves are f32,
-/// because the time step goes up to 1000.
+/// Adds the embedding `[1, 1280]` of the time step: cosines and sines of decreasing frequencies, then two linear layers. The
+/// cosines and sines are f32, because the time step goes up to 1000.
 fn embed_time(g: &mut Builder<'_>, w: &dyn Tensors, step: NodeId) -> Result<NodeId> {
     g.name = "time_proj".into();
     let half = WAVES / 2;
@@ -104,7 +105,7 @@ fn embed_time(g: &mut Builder<'_>, w: &dyn Tensors, step: NodeId) -> Result<Node
     linear(g, w, "time_embedding.linear_2", y, TIME, TIME)
 }
 
-/// Transformer block over the pixels of an image with a residual add, conditioned on the text.
+/// Adds a transformer block over the pixels of an image, conditioned on the text embedding, with a residual add.
 fn transformer(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId, text: NodeId) -> Result<NodeId> {
     let channels = size(g, x, 1)?;
     let y = group_norm(g, w, &format!("{name}.norm"), x, GROUPS, 1e-6)?;
@@ -124,7 +125,7 @@ fn transformer(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId, text
     g.binary(BinaryFn::Add, y, x)
 }
 
-/// Attention of the rows of `x` over the rows of `source`.
+/// Adds multi-head attention of the rows of `x` over the rows of `source`.
 fn attend(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId, source: NodeId) -> Result<NodeId> {
     let (channels, width) = (size(g, x, 2)?, size(g, source, 2)?);
     let q = linear_without_bias(g, w, &format!("{name}.to_q"), x, channels, channels)?;
@@ -135,7 +136,7 @@ fn attend(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId, source: N
     linear(g, w, &format!("{name}.to_out.0"), y, channels, channels)
 }
 
-/// Two linear layers with a GEGLU gate between them.
+/// Adds a feed-forward block: two linear layers with a GEGLU gate between them.
 fn feed_forward(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId) -> Result<NodeId> {
     let channels = size(g, x, 2)?;
     let inner = 4 * channels;

@@ -1,6 +1,6 @@
-//! VAE decoder: a latent of 64 x 64 x 4 to an image of 512 x 512 x 3.
+//! VAE decoder of Stable Diffusion, which turns a latent of 64 x 64 x 4 into an image of 512 x 512 x 3.
 //!
-//! Input `latent_sample [1, 4, 64, 64]`, output `sample [1, 3, 512, 512]`.
+//! The input is `latent_sample [1, 4, 64, 64]`, the output `sample [1, 3, 512, 512]`.
 
 use driftc::error::Result;
 use driftc::ir::builder::Builder;
@@ -14,16 +14,16 @@ use crate::blocks::{
 };
 use crate::weights::Tensors;
 
-/// Channels of the four resolutions, lowest resolution first.
+/// Channels at the VAE decoder's four resolutions, lowest resolution first.
 const CHANNELS: [usize; 4] = [512, 512, 256, 128];
-/// Blocks of each resolution.
+/// Number of residual blocks at each resolution of the VAE decoder.
 const BLOCKS: usize = 3;
 const EPSILON: f32 = 1e-6;
 
-/// Builds the graph.
+/// Builds the graph of Stable Diffusion's VAE decoder.
 ///
 /// # Errors
-/// If the weights do not match.
+/// If a weight is missing or has another shape.
 pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     let latent = Dim::from(LATENT);
     let shape = vec![Dim::known(1), LATENT_CHANNELS.into(), latent.clone(), latent];
@@ -49,7 +49,7 @@ pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     Ok(())
 }
 
-/// Single-head attention over the pixels of an image, with a residual add.
+/// Adds single-head attention over the pixels of an image, with a residual add.
 fn attend(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId) -> Result<NodeId> {
     let channels = size(g, x, 1)?;
     let y = group_norm(g, w, &format!("{name}.group_norm"), x, GROUPS, EPSILON)?;

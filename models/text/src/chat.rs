@@ -1,4 +1,4 @@
-//! Chat templates: they turn a conversation into one text.
+//! Chat templates, which turn a conversation into the text of a prompt.
 //!
 //! Templates are Jinja with the additions of `transformers`: `raise_exception`, `strftime_now`, `tojson` with Python's
 //! formatting, methods of Python strings and dictionaries, `break` and `continue`, `trim_blocks` and `lstrip_blocks`.
@@ -13,15 +13,15 @@ use serde_json::Value as Json;
 use crate::tokenizer::{json, special};
 use crate::{Clock, Error, Result};
 
-/// Maximum steps of a template.
+/// Maximum number of interpreter steps for rendering a chat template.
 const MAX_STEPS: u64 = 50_000_000;
 /// Maximum bytes of a rendered conversation.
 const MAX_BYTES: usize = 1 << 24;
 
-/// Message of a conversation.
+/// Message of a chat conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// `system`, `user` or `assistant`.
+    /// Role of the author: `system`, `user` or `assistant`.
     pub role: String,
     /// Text of the message.
     pub content: String,
@@ -63,7 +63,7 @@ impl ChatTemplate {
         Ok(Some(template))
     }
 
-    /// Renders a conversation. With `answer`, the text ends at the start of the next answer.
+    /// Renders a conversation to a prompt. If `answer` is set, the prompt ends where the assistant's next answer starts.
     ///
     /// # Errors
     /// If the template rejects the conversation or fails.
@@ -79,7 +79,9 @@ impl ChatTemplate {
         let mut text = Bounded(Vec::new());
         let written = template.render_captured_to(Value::from_pairs(context), &mut text).map(|_| ());
         written.map_err(|e| match e.kind() {
-            ErrorKind::WriteFailure => Error::Template(format!("it writes more than {MAX_BYTES} bytes")),
+            ErrorKind::WriteFailure => {
+                Error::Template(format!("the template writes more than {MAX_BYTES} bytes"))
+            }
             _ => template_error(&e),
         })?;
         String::from_utf8(text.0).map_err(|e| Error::Template(e.to_string()))
@@ -99,7 +101,7 @@ impl ChatTemplate {
     }
 }
 
-/// Buffer of up to [`MAX_BYTES`] bytes.
+/// Output buffer that refuses more than [`MAX_BYTES`] bytes.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {
@@ -116,7 +118,8 @@ impl Write for Bounded {
     }
 }
 
-/// Template of a configuration: a string, or the template named `default` in a list.
+/// Returns the chat template in `tokenizer_config.json`: a string, or in a list of templates the one named `default`, else the
+/// first.
 fn configured_template(config: &Json) -> Option<String> {
     let template = config.get("chat_template")?;
     if let Some(text) = template.as_str() {
@@ -127,7 +130,7 @@ fn configured_template(config: &Json) -> Option<String> {
     default.or(list.first())?.get("template")?.as_str().map(str::to_owned)
 }
 
-/// Removes the `generation` blocks, which mark answers for training and print their content.
+/// Removes the tags of `generation` blocks, which mark answers for training, and keeps the content of the blocks.
 fn without_generation_blocks(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -154,8 +157,8 @@ fn raise(message: String) -> std::result::Result<String, minijinja::Error> {
     Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
 }
 
-/// JSON in the format of Python's `json.dumps(ensure_ascii=False)`.
-#[expect(clippy::needless_pass_by_value, reason = "minijinja passes options of filters by value")]
+/// Jinja filter `tojson`: JSON in the format of Python's `json.dumps(ensure_ascii=False)`.
+#[expect(clippy::needless_pass_by_value, reason = "minijinja passes the options of a filter by value")]
 fn tojson(value: &Value, options: Kwargs) -> std::result::Result<Value, minijinja::Error> {
     let indent: Option<usize> = options.get("indent")?;
     let _: Option<bool> = options.get("ensure_ascii")?;

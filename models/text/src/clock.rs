@@ -1,6 +1,6 @@
-//! Date and time for templates, formatted like `strftime`.
+//! Date and time for chat templates, formatted like C's `strftime`.
 
-/// Time in seconds since 1970-01-01 UTC.
+/// Point in time, in seconds since 1970-01-01 UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clock(pub i64);
 
@@ -20,7 +20,7 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-/// Calendar date and time.
+/// Calendar date and time of day in UTC.
 struct Date {
     year: i64,
     month: usize,
@@ -33,7 +33,7 @@ struct Date {
 }
 
 impl Clock {
-    /// Current time of the system clock.
+    /// Returns the current time of the system clock.
     pub fn now() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self(since.map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX)))
@@ -68,7 +68,7 @@ impl Clock {
         }
     }
 
-    /// Formats the time. Unknown directives are kept.
+    /// Formats the time by a `strftime` pattern. Unknown `%` directives are kept unchanged.
     pub fn format(self, pattern: &str) -> String {
         let date = self.date();
         let month = MONTHS.get(date.month).copied().unwrap_or_default();

@@ -4,7 +4,7 @@
 //! messages -> ChatTemplate -> text -> Tokenizer -> ids -> model -> ids -> Stream -> text
 //! ```
 //!
-//! All settings come from files of a Hugging Face folder, which a bundle carries: `tokenizer.json`,
+//! All settings of tokenizers and templates come from files of a Hugging Face folder, which a bundle carries: `tokenizer.json`,
 //! `tokenizer_config.json` and `chat_template.jinja`.
 
 mod chat;
@@ -17,18 +17,18 @@ pub use clock::Clock;
 pub use stream::Stream;
 pub use tokenizer::Tokenizer;
 
-/// Error of this crate.
+/// Error of reading tokenizer files, converting text, or rendering a chat template.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file is malformed.
+    /// A tokenizer or template file is malformed.
     #[error("{file}: {reason}")]
     File {
-        /// Name of the file.
+        /// Name of the malformed file.
         file: &'static str,
         /// Reason.
         reason: String,
     },
-    /// A text or ids cannot be converted.
+    /// A text cannot be converted to token ids, or token ids to a text.
     #[error("{0}")]
     Text(String),
     /// A chat template rejected a conversation or failed.
@@ -36,5 +36,5 @@ pub enum Error {
     Template(String),
 }
 
-/// Result of the functions of this crate.
+/// Result type of the functions of `drift-text`.
 pub type Result<T> = std::result::Result<T, Error>;

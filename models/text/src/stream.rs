@@ -1,33 +1,33 @@
 //! Streaming text output from token ids.
 //!
-//! A single token has no text of its own: a character may span several tokens, and decoders treat the first token of a
-//! text specially. So the new text is the difference between decoding some earlier tokens with and without the new
-//! ones. Text is held back while its end may be an incomplete character.
+//! A single token cannot be decoded alone: a character may span several tokens, and decoders treat the first token of a text
+//! specially. So the stream decodes some earlier tokens with and without the new tokens, and the difference is the new text.
+//! Text is held back while its end may be an incomplete character.
 
 use crate::{Result, Tokenizer};
 
-/// Maximum ids whose text is held back. No character has more bytes than this.
+/// Maximum number of token ids whose text is held back. It is enough for every character, even if each token is one byte.
 const PENDING: usize = 16;
 
-/// Text that grows with each token.
+/// Text of a growing sequence of token ids, returned piece by piece.
 pub struct Stream<'a> {
     tokenizer: &'a Tokenizer,
     ids: Vec<u32>,
-    /// Index of the first decoded id.
+    /// Index of the first token id that is still decoded, as context for later ids.
     first: usize,
-    /// Number of ids whose text was returned.
+    /// Number of token ids whose text was already returned.
     returned: usize,
 }
 
 impl<'a> Stream<'a> {
-    /// Starts after a prompt. The text of the prompt is not returned.
+    /// Creates a stream that starts after a prompt. The stream does not return the text of the prompt.
     pub fn new(tokenizer: &'a Tokenizer, prompt: &[u32]) -> Self {
         let start = prompt.len().saturating_sub(PENDING);
         let ids = prompt.get(start..).unwrap_or_default().to_vec();
         Self { tokenizer, returned: ids.len(), first: 0, ids }
     }
 
-    /// Adds an id and returns the text that is final now. It may be empty.
+    /// Adds a token id and returns the new text that later ids cannot change. The text may be empty.
     ///
     /// # Errors
     /// If the tokenizer cannot decode the ids.
@@ -48,7 +48,7 @@ impl<'a> Stream<'a> {
         Ok(text)
     }
 
-    /// Returns the remaining text. Incomplete characters become U+FFFD.
+    /// Ends the stream and returns the text that was held back. Incomplete characters become U+FFFD.
     ///
     /// # Errors
     /// If the tokenizer cannot decode the ids.
@@ -56,7 +56,7 @@ impl<'a> Stream<'a> {
         self.pending_text()
     }
 
-    /// Text of the ids that was not returned yet.
+    /// Decodes the text that was not returned yet.
     fn pending_text(&self) -> Result<String> {
         let before = self.tokenizer.decode(self.ids.get(self.first..self.returned).unwrap_or_default())?;
         let all = self.tokenizer.decode(self.ids.get(self.first..).unwrap_or_default())?;

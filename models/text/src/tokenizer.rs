@@ -1,17 +1,17 @@
-//! Tokenizer: text to token ids and back.
+//! Tokenizer, which converts text to token ids and back.
 
 use serde_json::Value;
 
 use crate::{Error, Result};
 
-/// Tokenizer with the settings of its configuration files.
+/// Tokenizer with the settings of its configuration files, such as the end tokens.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     eos: Vec<u32>,
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json`, and the end tokens from `tokenizer_config.json` and `generation_config.json`.
+    /// Parses `tokenizer.json`, and the end tokens from `tokenizer_config.json` and `generation_config.json`.
     ///
     /// # Errors
     /// If a file is malformed.
@@ -37,7 +37,7 @@ impl Tokenizer {
         Ok(Self { inner, eos })
     }
 
-    /// Encodes a text. `special` adds the start and end tokens of the post-processor.
+    /// Encodes a text to token ids. If `special` is set, the post-processor adds its start and end tokens.
     ///
     /// # Errors
     /// If no token exists for a part of the text.
@@ -46,7 +46,7 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Decodes ids and skips special tokens.
+    /// Decodes token ids to a text. Special tokens give no text.
     ///
     /// # Errors
     /// If the tokenizer cannot decode the ids.
@@ -54,28 +54,28 @@ impl Tokenizer {
         self.inner.decode(ids, true).map_err(|e| Error::Text(e.to_string()))
     }
 
-    /// Id of a token.
+    /// Returns the id of a token, or `None` if the vocabulary does not have the token.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
-    /// Number of tokens, including special ones.
+    /// Returns the number of tokens in the vocabulary, including special tokens.
     pub fn size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
 
-    /// Highest token id. Returns `None` for an empty vocabulary.
+    /// Returns the highest token id of the vocabulary, or `None` if it is empty.
     pub fn highest(&self) -> Option<u32> {
         self.inner.get_vocab(true).into_values().max()
     }
 
-    /// Ids of the end tokens.
+    /// Returns the ids of the end tokens, at which a generated text ends.
     pub fn ends(&self) -> &[u32] {
         &self.eos
     }
 }
 
-/// Parses a file as JSON. A missing file is an empty object.
+/// Parses the content of a file as JSON. A missing file counts as an empty object.
 pub(crate) fn json(file: &'static str, bytes: Option<&[u8]>) -> Result<Value> {
     match bytes {
         None => Ok(Value::Object(serde_json::Map::new())),
@@ -83,18 +83,18 @@ pub(crate) fn json(file: &'static str, bytes: Option<&[u8]>) -> Result<Value> {
     }
 }
 
-/// Special token of a configuration, which is a string or an object.
+/// Returns a special token of `tokenizer_config.json`, which is a string, or an object with the field `content`.
 pub(crate) fn special(config: &Value, name: &str) -> Option<String> {
     let value = config.get(name)?;
     let text = value.as_str().or_else(|| value.get("content")?.as_str())?;
     Some(text.to_owned())
 }
 
-/// Id of an end token.
+/// Parses the id of an end token.
 fn end_token(value: &Value) -> Result<u32> {
     let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
     id.ok_or_else(|| Error::File {
         file: "generation_config.json",
-        reason: format!("`eos_token_id` is {value}, which is not a token id"),
+        reason: format!("`eos_token_id` is {value}, which is not the id of a token"),
     })
 }

@@ -21,7 +21,7 @@
 // Maximum number of axes of a shape.
 #define DRIFT_MAX_RANK 8
 
-// Result of a call.
+// Status that a call returns: success, or the kind of error.
 typedef enum {
   DRIFT_STATUS_OK = 0,
   // An argument is invalid: a null pointer, a closed handle, text that is not UTF-8, a number out of range.
@@ -37,7 +37,7 @@ typedef enum {
   DRIFT_STATUS_OUT_OF_MEMORY = 6,
   // A name, shape, type or value does not match the bundle.
   DRIFT_STATUS_REQUEST = 7,
-  // Another thread is in a call for this session.
+  // Another thread is in a call for the same session. This call did nothing.
   DRIFT_STATUS_BUSY = 8,
   // An internal error of this library. All later calls for the session fail.
   DRIFT_STATUS_INTERNAL = 9,
@@ -60,13 +60,13 @@ typedef enum {
   DRIFT_DTYPE_U64 = 12,
 } drift_Dtype;
 
-// Reason why generation ended.
+// Reason why a generation ended.
 typedef enum {
   // The model generated a stop token.
   DRIFT_ENDED_STOP = 0,
   // `max_tokens` tokens were generated.
   DRIFT_ENDED_LENGTH = 1,
-  // The callback returned 0.
+  // The callback for tokens returned 0.
   DRIFT_ENDED_CALLER = 2,
 } drift_Ended;
 
@@ -75,18 +75,18 @@ typedef enum {
   DRIFT_DIRECTION_OUTPUT = 1,
 } drift_Direction;
 
-// An open session. Id 0 is no session.
+// Handle of an open session: a bundle that is loaded on a device. The id 0 stands for no session.
 typedef struct {
   uint64_t id;
 } drift_Session;
 
-// An input or output.
+// Description of an input or output of a function.
 typedef struct {
-  // Valid until the session is closed.
+  // Name of the input or output. The string is valid until the session is closed.
   const char *name;
-  // Element type of arrays that are written and read.
+  // Element type of the arrays that drift_write and drift_read copy.
   drift_Dtype dtype;
-  // Element type in transfer memory and on the device.
+  // Element type on the device, and in the memory that drift_input and drift_output return.
   drift_Dtype device_dtype;
   size_t rank;
   // Minimum and maximum size of each axis; equal if the size is fixed.
@@ -94,15 +94,15 @@ typedef struct {
   size_t max_shape[8];
 } drift_Port;
 
-// A size that is known only at run time.
+// A symbolic dimension: a size that is known only at run time, with its bounds.
 typedef struct {
-  // Valid until the session is closed.
+  // Name of the symbol. The string is valid until the session is closed.
   const char *name;
   int64_t min;
   int64_t max;
 } drift_Symbol;
 
-// Numbers of resources. They do not change after a session was opened.
+// Counts of pipelines, memory allocations and allocated bytes. They do not change after a session was opened.
 typedef struct {
   uint32_t pipelines;
   uint32_t allocations;
@@ -111,32 +111,34 @@ typedef struct {
 
 // Options for opening a bundle. All zeros suit most programs.
 typedef struct {
-  // Part of a device name, or a device index; null: the preferred device.
+  // Device to use: a part of its name, or its index as text. Null selects the preferred device.
   const char *device;
-  // Target of the variant to use; null: the variant that fits best.
+  // Target of the bundle's variant to use. Null selects the variant that fits the device best.
   const char *target;
-  // File that caches the driver's compiled pipelines; null: none.
+  // Path of the file that caches the driver's compiled pipelines. Null means that there is no such file.
   const char *pipeline_cache;
   // Maximum number of runs in flight; 0 counts as 1.
   size_t frames;
-  // Not 0: skip hash verification of weights and shaders.
+  // If not 0, the hashes of weights and shaders are not verified.
   uint8_t trust_file;
 } drift_Options;
 
 // Start and end of a dispatch, in nanoseconds since the start of its run.
 typedef struct {
-  // Node of the model that the dispatch computes. Valid until the next timed run of the session.
+  // Name of the model's node that the dispatch computes. The string is valid until the next timed run of the
+  // session.
   const char *label;
   double start_ns;
   double end_ns;
 } drift_Time;
 
-// A submitted run.
+// Handle of a submitted run.
 typedef struct {
   uint64_t id;
 } drift_Ticket;
 
-// An output in transfer memory. Valid until the next call for the session.
+// An output in transfer memory, which host and device both access. The memory is valid until the next call for the
+// session.
 typedef struct {
   const void *bytes;
   // Byte size.
@@ -147,37 +149,39 @@ typedef struct {
   size_t shape[8];
 } drift_View;
 
-// An array in device memory. Id 0 is no array.
+// Handle of an array in device memory. The id 0 stands for no array.
 typedef struct {
   uint64_t id;
 } drift_Array;
 
-// A language model with a text. Id 0 is no generator.
+// Handle of a generator: a language model on a device, with the tokens of one text. The id 0 stands for no generator.
 typedef struct {
   uint64_t id;
 } drift_Generator;
 
-// Parameters of a generation. If all fields except `max_tokens` are zero, sampling is greedy.
+// Parameters of a text generation. If all fields except `max_tokens` are zero, sampling is greedy.
 typedef struct {
   size_t max_tokens;
-  // Ids of stop tokens, which end the text. Null if `stop_count` is 0.
+  // Ids of the stop tokens, which end the generation. Null if `stop_count` is 0.
   const uint32_t *stops;
   size_t stop_count;
-  // Number of most likely tokens to sample from; 0: all.
+  // Number of most likely tokens to sample from; 0 means all tokens.
   size_t top_k;
   // Seed of the random numbers. Equal seeds give equal texts.
   uint64_t seed;
-  // Divisor of the logits; 0 selects the most likely token.
+  // Temperature: divisor of the logits before sampling; 0 always selects the most likely token.
   float temperature;
-  // Probability mass of the most likely tokens to sample from; 0 counts as 1: all.
+  // Probability mass of the most likely tokens to sample from; 1 means all tokens, and 0 counts as 1.
   float top_p;
-  // Penalty for tokens in the text: positive logits are divided by it, negative ones multiplied; 0 counts as 1: none.
+  // Penalty factor for tokens that the text contains: divides their positive logits and multiplies their negative
+  // ones. 1 means no penalty, and 0 counts as 1.
   float repetition_penalty;
-  // Not 0: speculative decoding with draft tokens from an n-gram search in the text.
+  // If not 0, draft tokens from an n-gram search in the text are used for speculative decoding.
   uint8_t draft;
 } drift_Request;
 
-// Callback for a token. `user` is the pointer that the caller passed. Returning 0 ends generation.
+// Callback for a generated token. `user` is the pointer that was passed to drift_generate. If the callback returns 0,
+// the generation ends.
 typedef int (*drift_Each)(uint32_t token, void *user);
 
 // Statistics of a generation.
@@ -185,13 +189,13 @@ typedef struct {
   // Number of generated tokens, including a stop token.
   size_t tokens;
   drift_Ended ended;
-  // Id of the stop token, if there was one.
+  // Id of the stop token that ended the generation; 0 if no stop token did.
   uint32_t stop;
-  // Number of prompt tokens that the KV cache lacked.
+  // Number of tokens of the text that the KV cache lacked at the start, so that the model evaluated them.
   size_t prompt_tokens;
-  // Nanoseconds from the call to the first token.
+  // Nanoseconds from the call to the first generated token.
   uint64_t prompt_ns;
-  // Nanoseconds from the first token to the last token.
+  // Nanoseconds from the first to the last generated token.
   uint64_t decode_ns;
 } drift_Generated;
 
@@ -199,60 +203,70 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Returns the message of the last failed call on this thread. Valid until the next call on this thread fails.
+// Returns the message of the last failed call on this thread. The string is valid until the next call on this thread
+// fails.
 const char *drift_last_error(void);
 
-// Returns the name of the device, or null if the session is closed. Valid until the session is closed.
+// Returns the name of the device, or null if the session is closed. The string is valid until the session is closed.
 const char *drift_device_name(drift_Session session);
 
-// Returns the target of the variant in use, or null if the session is closed. Valid until the session is closed.
+// Returns the target of the bundle's variant in use, or null if the session is closed. The string is valid until the
+// session is closed.
 const char *drift_target(drift_Session session);
 
-// Returns the name of a function by index from 0, or null if there is none. Valid until the session is closed.
+// Returns the name of the function with this index, counted from 0, or null if there is no such function. The string
+// is valid until the session is closed.
 const char *drift_function_name(drift_Session session,
                                 size_t index);
 
-// Describes an input or output by index from 0. `direction` is a drift_Direction. If there is no such port, the status
-// is DRIFT_STATUS_REQUEST.
+// Describes one input or output of a function. `direction` is a drift_Direction; `index` counts the inputs or the
+// outputs of the function from 0. If the index is out of range, the status is DRIFT_STATUS_REQUEST.
 drift_Status drift_port(drift_Session session,
                         const char *function,
                         uint32_t direction,
                         size_t index,
                         drift_Port *port);
 
-// Describes a symbol of a function by index from 0. If there is no such symbol, the status is DRIFT_STATUS_REQUEST.
+// Describes one symbol of a function. `index` counts the symbols of the function from 0. If the index is out of range,
+// the status is DRIFT_STATUS_REQUEST.
 drift_Status drift_symbol(drift_Session session,
                           const char *function,
                           size_t index,
                           drift_Symbol *symbol);
 
-// Returns the number of resources of the session and of the sessions that were opened together with it.
-drift_Status drift_stats(drift_Session session, drift_Stats *stats);
+// Returns the numbers of pipelines, memory allocations and allocated bytes. Each number is a total over the session
+// and all sessions that were opened together with it.
+drift_Status drift_stats(drift_Session session,
+                         drift_Stats *stats);
 
 // Opens a bundle: loads it on a device, uploads its weights and creates its pipelines. `options` may be null.
 drift_Status drift_open(const char *path, const drift_Options *options, drift_Session *session);
 
-// Opens several bundles on one device, so that outputs of one can be inputs of another. `sessions` must have room for
-// `count` sessions.
+// Opens several bundles on one device, so that outputs of one session can be inputs of another. `sessions` must have
+// room for `count` sessions.
 drift_Status drift_open_together(const char *const *paths,
                                  size_t count,
                                  const drift_Options *options,
                                  drift_Session *sessions);
 
-// Opens a bundle in memory. The library copies the bytes. `options` may be null.
+// Opens a bundle that is in memory instead of a file. The library copies the bytes. `options` may be null.
 drift_Status drift_open_bytes(const void *bundle,
                               size_t size,
                               const drift_Options *options,
                               drift_Session *session);
 
-// Closes a session and frees its names and views. Does nothing for id 0 or a closed session.
+// Closes a session. Strings and memory that calls for the session returned become invalid. Does nothing if the id is 0 or
+// the session is closed already.
 drift_Status drift_close(drift_Session session);
 
-// Sets a symbol that no input shape determines, for all runs until it is set again.
-drift_Status drift_set_symbol(drift_Session session, const char *function, const char *name, int64_t value);
+// Sets the value of a symbol that no input shape determines. The value applies to all runs until it is set again.
+drift_Status drift_set_symbol(drift_Session session,
+                              const char *function,
+                              const char *name,
+                              int64_t value);
 
-// Copies and converts an array into an input, for all runs until the input is written again. `dtype` is a drift_Dtype.
-// `data` is row-major without gaps; `size` is its byte size.
+// Copies an array into an input, converted to the device type. The input keeps this value for all runs until it is
+// written again. `dtype` is a drift_Dtype. `data` is row-major without gaps; `size` is the byte size of `data`.
 drift_Status drift_write(drift_Session session,
                          const char *function,
                          const char *input,
@@ -262,8 +276,9 @@ drift_Status drift_write(drift_Session session,
                          const void *data,
                          size_t size);
 
-// Returns the memory of an input of this shape. The caller fills it with elements of the port's `device_dtype` and must
-// not read it. The input counts as written for all runs. Valid until the next call for the session.
+// Returns the transfer memory of an input with this shape. The caller fills the memory with elements of the port's
+// `device_dtype` and must not read it. All runs use these elements until the input is written again. The pointer is
+// valid until the next call for the session.
 drift_Status drift_input(drift_Session session,
                          const char *function,
                          const char *input,
@@ -272,11 +287,12 @@ drift_Status drift_input(drift_Session session,
                          void **memory,
                          size_t *size);
 
-// Runs a function on the written inputs and waits. All outputs become readable.
+// Runs a function on the written inputs and waits for the end of the run. All outputs become readable.
 drift_Status drift_run(drift_Session session, const char *function);
 
-// Runs a function like drift_run and measures the time of each dispatch. `times` receives up to `capacity` times in
-// order. `count` receives the number of dispatches; it may be null. The first call for a function prepares it.
+// Runs a function like drift_run and measures the time of each dispatch. `times` receives up to `capacity` times, in
+// execution order. `count` receives the number of dispatches, or is null. The first call for a function takes longer,
+// because it prepares the measurement.
 drift_Status drift_run_timed(drift_Session session,
                              const char *function,
                              drift_Time *times,
@@ -286,27 +302,32 @@ drift_Status drift_run_timed(drift_Session session,
 // Sets all states of the session to zero, as after opening.
 drift_Status drift_reset_states(drift_Session session);
 
-// Starts a run and returns. Only the named outputs are copied to the host. If all frames are in flight, the call waits
-// for the oldest run. `ticket` may be null.
+// Starts a run of a function and returns without waiting for it. Only the named outputs are copied to the host. If all
+// frames are in flight, the call waits for the oldest run. `ticket` receives the handle of the run, or is null.
 drift_Status drift_submit(drift_Session session,
                           const char *function,
                           const char *const *outputs,
                           size_t count,
                           drift_Ticket *ticket);
 
-// Waits for a run.
+// Waits for the end of a submitted run.
 drift_Status drift_wait(drift_Session session, drift_Ticket ticket);
 
-// Returns an output of the function's last run, in transfer memory. The run must have been waited for.
-drift_Status drift_output(drift_Session session, const char *function, const char *output, drift_View *view);
+// Returns an output of the function's last run, in transfer memory, which host and device both access. The run must
+// have been waited for.
+drift_Status drift_output(drift_Session session,
+                          const char *function,
+                          const char *output,
+                          drift_View *view);
 
-// Returns an output of a run, in transfer memory. The run must have been waited for and must have named the output.
+// Returns an output of the run of a ticket, in transfer memory, which host and device both access. The run must have
+// been waited for and must have named the output.
 drift_Status drift_output_of(drift_Session session,
                              drift_Ticket ticket,
                              const char *output,
                              drift_View *view);
 
-// Copies an output of the function's last run into the caller's array, converted to the port's `dtype`. `size` is the
+// Copies an output of the function's last run into the caller's array, converted to the element type that the output declares (`dtype` of its `drift_port`). `size` is the
 // byte size of the array.
 drift_Status drift_read(drift_Session session,
                         const char *function,
@@ -314,8 +335,8 @@ drift_Status drift_read(drift_Session session,
                         void *data,
                         size_t size);
 
-// Returns an output of the function's last run in device memory. The run may be in flight. The array keeps the
-// memory until it is freed, but not the contents: later runs overwrite them.
+// Returns an output of the function's last run as an array in device memory. The run may be in flight. The array keeps
+// the memory allocated until drift_array_free, but not the contents: later runs overwrite them.
 drift_Status drift_device_output(drift_Session session,
                                  const char *function,
                                  const char *output,
@@ -334,12 +355,12 @@ drift_Status drift_deliver(drift_Session session,
                            const char *output,
                            drift_Array array);
 
-// Frees an array. Does nothing for id 0 or a freed array.
+// Frees a device array. Does nothing if the id is 0 or the array is freed already.
 drift_Status drift_array_free(drift_Array array);
 
-// Imports memory of another API or process by an opaque file descriptor of the same driver and device. `dtype` is a
-// drift_Dtype that devices support. `allocation` is the byte size of the exported allocation; 0 means the size of the
-// array. The library takes ownership of the descriptor, whatever the status.
+// Imports device memory of another API or process as an array, by an opaque file descriptor of the same driver and
+// device. `dtype` is a drift_Dtype that devices support. `allocation` is the byte size of the exported allocation; 0
+// means the size of the array. The library takes ownership of the descriptor, whatever the status.
 drift_Status drift_import_fd(drift_Session session,
                              int descriptor,
                              uint64_t allocation,
@@ -357,35 +378,38 @@ drift_Status drift_share_fd(drift_Session session,
                             drift_Array *array,
                             int *descriptor);
 
-// Opens the bundle of a language model. `options.frames` is the number of steps in flight. `options` may be null.
+// Opens the bundle of a language model as a generator. `options.frames` is the maximum number of decode steps in
+// flight. `options` may be null.
 drift_Status drift_generator_open(const char *path,
                                   const drift_Options *options,
                                   drift_Generator *generator);
 
-// Closes a generator. Does nothing for id 0 or a closed generator.
+// Closes a generator. Does nothing if the id is 0 or the generator is closed already.
 drift_Status drift_generator_close(drift_Generator generator);
 
-// Returns the vocabulary size (ids are below it) and the context length in tokens. Either pointer may be null.
+// Returns the vocabulary size (token ids are below it) and the context length in tokens. Either pointer may be null.
 drift_Status drift_generator_sizes(drift_Generator generator,
                                    size_t *vocabulary,
                                    size_t *context);
 
-// Replaces the tokens of the text. The KV cache of the common prefix with the old text is kept. `kept` receives the
-// length of this prefix; it may be null.
+// Replaces the tokens of the generator's text. The KV cache of the common prefix with the old text is kept. `kept`
+// receives the number of tokens that the KV cache still holds, or is null.
 drift_Status drift_set_text(drift_Generator generator,
                             const uint32_t *ids,
                             size_t count,
                             size_t *kept);
 
-// Copies up to `capacity` tokens of the text, from its start. `count` receives the length of the text; it may be null.
+// Copies up to `capacity` tokens from the start of the generator's text. `count` receives the number of tokens of the
+// whole text, or is null.
 drift_Status drift_text(drift_Generator generator,
                         uint32_t *ids,
                         size_t capacity,
                         size_t *count);
 
-// Generates tokens and appends them to the text, which must have at least one token. `callback` receives every token
-// except a stop token as soon as it is known, with `user`; it ends generation by returning 0. It may be null. It must
-// not call functions for this generator. `generated` may be null.
+// Generates tokens and appends them to the generator's text, which must have at least one token. `callback` receives
+// `user` and every token except a stop token, as soon as the token is known. If `callback` returns 0, the generation
+// ends. `callback` may be null, and must not call functions for this generator. `generated` receives statistics, or is
+// null.
 drift_Status drift_generate(drift_Generator generator,
                             const drift_Request *request,
                             drift_Each callback,

@@ -25,8 +25,8 @@ unsafe fn with(
     })
 }
 
-/// Returns an output of the function's last run in device memory. The run may be in flight. The array keeps the
-/// memory until it is freed, but not the contents: later runs overwrite them.
+/// Returns an output of the function's last run as an array in device memory. The run may be in flight. The array keeps
+/// the memory allocated until drift_array_free, but not the contents: later runs overwrite them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_device_output(
     session: Session,
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn drift_deliver(
     }
 }
 
-/// Frees an array. Does nothing for id 0 or a freed array.
+/// Frees a device array. Does nothing if the id is 0 or the array is freed already.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_array_free(array: Array) -> Status {
     call(|| {
@@ -86,9 +86,9 @@ pub extern "C" fn drift_array_free(array: Array) -> Status {
     })
 }
 
-/// Imports memory of another API or process by an opaque file descriptor of the same driver and device. `dtype` is a
-/// drift_Dtype that devices support. `allocation` is the byte size of the exported allocation; 0 means the size of the
-/// array. The library takes ownership of the descriptor, whatever the status.
+/// Imports device memory of another API or process as an array, by an opaque file descriptor of the same driver and
+/// device. `dtype` is a drift_Dtype that devices support. `allocation` is the byte size of the exported allocation; 0
+/// means the size of the array. The library takes ownership of the descriptor, whatever the status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_import_fd(
     session: Session,

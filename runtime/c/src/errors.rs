@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A status with its message.
+/// Failure of a call: its status and its message.
 pub(crate) struct Failure {
     pub(crate) status: Status,
     pub(crate) message: String,
@@ -18,18 +18,20 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Returns the message of the last failed call on this thread. Valid until the next call on this thread fails.
+/// Returns the message of the last failed call on this thread. The string is valid until the next call on this thread
+/// fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_last_error() -> *const c_char {
     LAST.with_borrow(|message| message.as_ptr())
 }
 
-/// A failure with `DRIFT_STATUS_ARGUMENT`.
+/// Creates a failure with the status `DRIFT_STATUS_ARGUMENT`.
 pub(crate) fn argument(message: impl Into<String>) -> Failure {
     Failure { status: Status::Argument, message: message.into() }
 }
 
-/// Runs the body of an interface function. Converts errors and panics to a status, and stores the message.
+/// Runs the body of an interface function. Converts errors and panics to a status, and stores the message for
+/// `drift_last_error`.
 pub(crate) fn call(work: impl FnOnce() -> Result<()>) -> Status {
     let failure = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return Status::Ok,

@@ -1,4 +1,4 @@
-//! Generation with language models. Feature `generator`.
+//! Text generation with language models. This module is part of builds with the Cargo feature `generator`.
 
 use crate::errors::{Result, argument, call};
 use crate::handles::{Table, lock, try_lock};
@@ -13,7 +13,8 @@ use std::time::Duration;
 
 static GENERATORS: Mutex<Table<Arc<Mutex<Model>>>> = Mutex::new(Table::new());
 
-/// Opens the bundle of a language model. `options.frames` is the number of steps in flight. `options` may be null.
+/// Opens the bundle of a language model as a generator. `options.frames` is the maximum number of decode steps in
+/// flight. `options` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_generator_open(
     path: *const c_char,
@@ -32,7 +33,7 @@ pub unsafe extern "C" fn drift_generator_open(
     })
 }
 
-/// Closes a generator. Does nothing for id 0 or a closed generator.
+/// Closes a generator. Does nothing if the id is 0 or the generator is closed already.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_generator_close(generator: Generator) -> Status {
     call(|| {
@@ -43,7 +44,7 @@ pub extern "C" fn drift_generator_close(generator: Generator) -> Status {
     })
 }
 
-/// Calls `work` with a generator.
+/// Calls `work` with an open generator, and returns the status of the call.
 fn with(generator: Generator, work: impl FnOnce(&mut Model) -> Result<()>) -> Status {
     call(|| {
         let opened = lock(&GENERATORS).get(generator.id).cloned();
@@ -52,7 +53,7 @@ fn with(generator: Generator, work: impl FnOnce(&mut Model) -> Result<()>) -> St
     })
 }
 
-/// Returns the vocabulary size (ids are below it) and the context length in tokens. Either pointer may be null.
+/// Returns the vocabulary size (token ids are below it) and the context length in tokens. Either pointer may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_generator_sizes(
     generator: Generator,
@@ -66,8 +67,8 @@ pub unsafe extern "C" fn drift_generator_sizes(
     })
 }
 
-/// Replaces the tokens of the text. The KV cache of the common prefix with the old text is kept. `kept` receives the
-/// length of this prefix; it may be null.
+/// Replaces the tokens of the generator's text. The KV cache of the common prefix with the old text is kept. `kept`
+/// receives the number of tokens that the KV cache still holds, or is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_set_text(
     generator: Generator,
@@ -82,7 +83,8 @@ pub unsafe extern "C" fn drift_set_text(
     })
 }
 
-/// Copies up to `capacity` tokens of the text, from its start. `count` receives the length of the text; it may be null.
+/// Copies up to `capacity` tokens from the start of the generator's text. `count` receives the number of tokens of the
+/// whole text, or is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_text(
     generator: Generator,
@@ -98,9 +100,10 @@ pub unsafe extern "C" fn drift_text(
     })
 }
 
-/// Generates tokens and appends them to the text, which must have at least one token. `callback` receives every token
-/// except a stop token as soon as it is known, with `user`; it ends generation by returning 0. It may be null. It must
-/// not call functions for this generator. `generated` may be null.
+/// Generates tokens and appends them to the generator's text, which must have at least one token. `callback` receives
+/// `user` and every token except a stop token, as soon as the token is known. If `callback` returns 0, the generation
+/// ends. `callback` may be null, and must not call functions for this generator. `generated` receives statistics, or is
+/// null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_generate(
     generator: Generator,
@@ -153,7 +156,7 @@ unsafe fn generation_request(request: *const Request) -> Result<(drift_runtime::
     Ok((drift_runtime::Request { max_tokens: request.max_tokens, stop_tokens, sampling }, draft))
 }
 
-/// Writes a result, unless the pointer is null.
+/// Writes a result to memory of the caller, unless the pointer `to` is null.
 unsafe fn put_unless_null<T>(to: *mut T, value: T) -> Result<()> {
     match to.is_null() {
         true => Ok(()),

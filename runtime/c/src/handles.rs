@@ -7,23 +7,23 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// An open session with its names.
+/// An open session, with the strings that C may read.
 pub(crate) struct Opened {
     state: Mutex<State>,
     pub(crate) names: Names,
 }
 
-/// Part of a session that one thread uses at a time.
+/// The part of an open session that only one thread may use at a time.
 pub(crate) struct State {
     pub(crate) session: Session,
-    /// Submitted runs by id; one for each frame.
+    /// Tickets of submitted runs, each with the id that C received for it; at most one ticket per frame.
     pub(crate) tickets: Vec<(u64, Ticket)>,
     pub(crate) last_ticket: u64,
-    /// Labels of the dispatches of the last timed run.
+    /// Node names of the dispatches of the last timed run, which C may read.
     pub(crate) labels: Vec<CString>,
 }
 
-/// Names that C may use until the session is closed.
+/// Strings that C may read until the session is closed: names of the device, the target and the functions.
 pub(crate) struct Names {
     pub(crate) device: CString,
     pub(crate) target: CString,
@@ -81,7 +81,7 @@ pub(crate) fn session(id: u64) -> Result<Arc<Opened>> {
     found.ok_or_else(|| argument("the session was closed or never opened"))
 }
 
-/// Removes a session. If another thread is in a call for it, the session is freed after this call.
+/// Removes a session. If another thread is in a call for the session, the session is freed when that call ends.
 pub(crate) fn close_session(id: u64) {
     let closed = lock(&SESSIONS).remove(id);
     // Freed after the table's lock is released.
@@ -102,7 +102,7 @@ pub(crate) fn free_array(id: u64) {
     drop(freed);
 }
 
-/// Locks without waiting.
+/// Locks a mutex without waiting.
 ///
 /// # Errors
 /// `DRIFT_STATUS_BUSY` if another thread holds the lock, `DRIFT_STATUS_INTERNAL` if an earlier call panicked.
@@ -129,7 +129,7 @@ impl Opened {
     }
 }
 
-/// Converts a string for C. Zero bytes become spaces.
+/// Converts a string to a C string. Zero bytes become spaces.
 pub(crate) fn c_text(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }

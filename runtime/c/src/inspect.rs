@@ -8,19 +8,21 @@ use drift_runtime::format::{Function, Port as Described, Symbol as Size};
 use std::ffi::c_char;
 use std::ptr::null;
 
-/// Returns the name of the device, or null if the session is closed. Valid until the session is closed.
+/// Returns the name of the device, or null if the session is closed. The string is valid until the session is closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_device_name(session: Session) -> *const c_char {
     handles::session(session.id).map_or(null(), |opened| opened.names.device.as_ptr())
 }
 
-/// Returns the target of the variant in use, or null if the session is closed. Valid until the session is closed.
+/// Returns the target of the bundle's variant in use, or null if the session is closed. The string is valid until the
+/// session is closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_target(session: Session) -> *const c_char {
     handles::session(session.id).map_or(null(), |opened| opened.names.target.as_ptr())
 }
 
-/// Returns the name of a function by index from 0, or null if there is none. Valid until the session is closed.
+/// Returns the name of the function with this index, counted from 0, or null if there is no such function. The string
+/// is valid until the session is closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_function_name(session: Session, index: usize) -> *const c_char {
     let opened = handles::session(session.id);
@@ -28,8 +30,8 @@ pub extern "C" fn drift_function_name(session: Session, index: usize) -> *const 
     function.map_or(null(), |function| function.name.as_ptr())
 }
 
-/// Describes an input or output by index from 0. `direction` is a drift_Direction. If there is no such port, the status
-/// is DRIFT_STATUS_REQUEST.
+/// Describes one input or output of a function. `direction` is a drift_Direction; `index` counts the inputs or the
+/// outputs of the function from 0. If the index is out of range, the status is DRIFT_STATUS_REQUEST.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_port(
     session: Session,
@@ -66,7 +68,8 @@ pub unsafe extern "C" fn drift_port(
     })
 }
 
-/// Describes a symbol of a function by index from 0. If there is no such symbol, the status is DRIFT_STATUS_REQUEST.
+/// Describes one symbol of a function. `index` counts the symbols of the function from 0. If the index is out of range,
+/// the status is DRIFT_STATUS_REQUEST.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_symbol(
     session: Session,
@@ -109,7 +112,7 @@ fn describe(function: &Function, port: &Described, name: *const c_char) -> Resul
     })
 }
 
-/// Converts a shape to a C array.
+/// Converts a shape to a C array of fixed length. Array elements beyond the rank of the shape are 0.
 pub(crate) fn dims(shape: impl Iterator<Item = usize>) -> Result<[usize; MAX_RANK]> {
     let mut dims = [0; MAX_RANK];
     let mut places = dims.iter_mut();
@@ -121,7 +124,8 @@ pub(crate) fn dims(shape: impl Iterator<Item = usize>) -> Result<[usize; MAX_RAN
     Ok(dims)
 }
 
-/// Returns the number of resources of the session and of the sessions that were opened together with it.
+/// Returns the numbers of pipelines, memory allocations and allocated bytes. Each number is a total over the session
+/// and all sessions that were opened together with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_stats(session: Session, stats: *mut Stats) -> Status {
     call(|| {

@@ -7,7 +7,7 @@
 use crate::errors::{Result, argument};
 use std::ffi::{CStr, c_char, c_void};
 
-/// Converts a string that ends with a zero byte.
+/// Converts a pointer to a string that ends with a zero byte. `what` names the argument in errors.
 pub(crate) unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str> {
     if text.is_null() {
         return Err(argument(format!("{what} is null")));
@@ -17,7 +17,7 @@ pub(crate) unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str
     text.to_str().map_err(|_| argument(format!("{what} is not UTF-8")))
 }
 
-/// Converts a string; null becomes `None`.
+/// Converts a pointer to a string that ends with a zero byte; null becomes `None`.
 pub(crate) unsafe fn text_or_none<'a>(what: &str, pointer: *const c_char) -> Result<Option<&'a str>> {
     match pointer.is_null() {
         true => Ok(None),
@@ -26,7 +26,7 @@ pub(crate) unsafe fn text_or_none<'a>(what: &str, pointer: *const c_char) -> Res
     }
 }
 
-/// Converts `count` elements. The pointer may be null if `count` is 0.
+/// Converts a pointer to `count` elements to a slice. The pointer may be null if `count` is 0.
 pub(crate) unsafe fn elements<'a, T>(what: &str, first: *const T, count: usize) -> Result<&'a [T]> {
     check(what, first, count)?;
     match count {
@@ -42,13 +42,14 @@ pub(crate) unsafe fn bytes<'a>(what: &str, first: *const c_void, count: usize) -
     unsafe { elements(what, first.cast::<u8>(), count) }
 }
 
-/// Converts `count` writable bytes.
+/// Converts a pointer to `count` writable bytes to a slice.
 pub(crate) unsafe fn bytes_mut<'a>(what: &str, first: *mut c_void, count: usize) -> Result<&'a mut [u8]> {
     // SAFETY: as above.
     unsafe { elements_mut(what, first.cast::<u8>(), count) }
 }
 
-/// Converts `count` writable elements: plain data that is initialized, or that is written before it is read.
+/// Converts a pointer to `count` writable elements to a slice. The elements are plain data that is initialized, or that
+/// is written before it is read.
 pub(crate) unsafe fn elements_mut<'a, T>(what: &str, first: *mut T, count: usize) -> Result<&'a mut [T]> {
     check(what, first, count)?;
     match count {
@@ -58,7 +59,7 @@ pub(crate) unsafe fn elements_mut<'a, T>(what: &str, first: *mut T, count: usize
     }
 }
 
-/// Writes a result without reading the previous contents.
+/// Writes a result to memory of the caller, without reading the previous contents.
 pub(crate) unsafe fn put<T>(what: &str, to: *mut T, value: T) -> Result<()> {
     check(what, to, 1)?;
     // SAFETY: C guarantees memory for a value, and `check` has checked the alignment.

@@ -9,7 +9,7 @@ use drift_runtime::{ArrayRef, Bundle};
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 
-/// Maximum number of runs in flight.
+/// Maximum number of runs in flight that `options.frames` may request.
 const MAX_FRAMES: usize = 64;
 
 /// Opens a bundle: loads it on a device, uploads its weights and creates its pipelines. `options` may be null.
@@ -23,8 +23,8 @@ pub unsafe extern "C" fn drift_open(
     unsafe { drift_open_together(&raw const path, 1, options, session) }
 }
 
-/// Opens several bundles on one device, so that outputs of one can be inputs of another. `sessions` must have room for
-/// `count` sessions.
+/// Opens several bundles on one device, so that outputs of one session can be inputs of another. `sessions` must have
+/// room for `count` sessions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_open_together(
     paths: *const *const c_char,
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn drift_open_together(
     })
 }
 
-/// Opens a bundle in memory. The library copies the bytes. `options` may be null.
+/// Opens a bundle that is in memory instead of a file. The library copies the bytes. `options` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_open_bytes(
     bundle: *const c_void,
@@ -102,7 +102,8 @@ pub(crate) unsafe fn load_options(options: *const Options) -> Result<drift_runti
     Ok(converted)
 }
 
-/// Closes a session and frees its names and views. Does nothing for id 0 or a closed session.
+/// Closes a session. Strings and memory that calls for the session returned become invalid. Does nothing if the id is 0 or
+/// the session is closed already.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_close(session: Session) -> Status {
     call(|| {
@@ -125,7 +126,7 @@ unsafe fn with(
     })
 }
 
-/// Sets a symbol that no input shape determines, for all runs until it is set again.
+/// Sets the value of a symbol that no input shape determines. The value applies to all runs until it is set again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_set_symbol(
     session: Session,
@@ -141,8 +142,8 @@ pub unsafe extern "C" fn drift_set_symbol(
     }
 }
 
-/// Copies and converts an array into an input, for all runs until the input is written again. `dtype` is a drift_Dtype.
-/// `data` is row-major without gaps; `size` is its byte size.
+/// Copies an array into an input, converted to the device type. The input keeps this value for all runs until it is
+/// written again. `dtype` is a drift_Dtype. `data` is row-major without gaps; `size` is the byte size of `data`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_write(
     session: Session,
@@ -168,8 +169,9 @@ pub unsafe extern "C" fn drift_write(
     }
 }
 
-/// Returns the memory of an input of this shape. The caller fills it with elements of the port's `device_dtype` and must
-/// not read it. The input counts as written for all runs. Valid until the next call for the session.
+/// Returns the transfer memory of an input with this shape. The caller fills the memory with elements of the port's
+/// `device_dtype` and must not read it. All runs use these elements until the input is written again. The pointer is
+/// valid until the next call for the session.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_input(
     session: Session,
@@ -193,15 +195,16 @@ pub unsafe extern "C" fn drift_input(
     }
 }
 
-/// Runs a function on the written inputs and waits. All outputs become readable.
+/// Runs a function on the written inputs and waits for the end of the run. All outputs become readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_run(session: Session, function: *const c_char) -> Status {
     // SAFETY: C passes a string.
     unsafe { with(session, function, |state, function| Ok(state.session.replay(function)?)) }
 }
 
-/// Runs a function like drift_run and measures the time of each dispatch. `times` receives up to `capacity` times in
-/// order. `count` receives the number of dispatches; it may be null. The first call for a function prepares it.
+/// Runs a function like drift_run and measures the time of each dispatch. `times` receives up to `capacity` times, in
+/// execution order. `count` receives the number of dispatches, or is null. The first call for a function takes longer,
+/// because it prepares the measurement.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_run_timed(
     session: Session,
@@ -234,8 +237,8 @@ pub extern "C" fn drift_reset_states(session: Session) -> Status {
     call(|| Ok(handles::session(session.id)?.state()?.session.reset_states()?))
 }
 
-/// Starts a run and returns. Only the named outputs are copied to the host. If all frames are in flight, the call waits
-/// for the oldest run. `ticket` may be null.
+/// Starts a run of a function and returns without waiting for it. Only the named outputs are copied to the host. If all
+/// frames are in flight, the call waits for the oldest run. `ticket` receives the handle of the run, or is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_submit(
     session: Session,
@@ -247,7 +250,8 @@ pub unsafe extern "C" fn drift_submit(
     // SAFETY: C passes strings, `count` names, and memory for a ticket or null.
     unsafe {
         with(session, function, |state, function| {
-            let names = elements("outputs", outputs, count)?.iter().map(|name| text("output", *name));
+            let outputs = elements("outputs", outputs, count)?;
+            let names = outputs.iter().map(|name| text("output", *name));
             let names = names.collect::<Result<Vec<&str>>>()?;
             let submitted = state.session.submit(function, &names)?;
             state.last_ticket += 1;
@@ -263,7 +267,7 @@ pub unsafe extern "C" fn drift_submit(
     }
 }
 
-/// Waits for a run.
+/// Waits for the end of a submitted run.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_wait(session: Session, ticket: Ticket) -> Status {
     call(|| {
@@ -274,7 +278,8 @@ pub extern "C" fn drift_wait(session: Session, ticket: Ticket) -> Status {
     })
 }
 
-/// Returns an output of the function's last run, in transfer memory. The run must have been waited for.
+/// Returns an output of the function's last run, in transfer memory, which host and device both access. The run must
+/// have been waited for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_output(
     session: Session,
@@ -291,7 +296,8 @@ pub unsafe extern "C" fn drift_output(
     }
 }
 
-/// Returns an output of a run, in transfer memory. The run must have been waited for and must have named the output.
+/// Returns an output of the run of a ticket, in transfer memory, which host and device both access. The run must have
+/// been waited for and must have named the output.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_output_of(
     session: Session,
@@ -316,16 +322,16 @@ fn view_of(found: drift_runtime::View<'_>) -> Result<View> {
     Ok(View { bytes, size, device_dtype: found.dtype.into(), rank, shape })
 }
 
-/// Returns the run of a ticket.
+/// Returns the runtime's ticket for a ticket of the C interface.
 ///
 /// # Errors
-/// If a later run has used its frame.
+/// If a later run has used the frame of the run.
 fn submitted(state: &State, ticket: Ticket) -> Result<drift_runtime::Ticket> {
     let known = state.tickets.iter().find(|(id, _)| *id == ticket.id).map(|(_, ticket)| *ticket);
     known.ok_or_else(|| Failure::from(drift_runtime::Error::Overwritten))
 }
 
-/// Copies an output of the function's last run into the caller's array, converted to the port's `dtype`. `size` is the
+/// Copies an output of the function's last run into the caller's array, converted to the element type that the output declares (`dtype` of its `drift_port`). `size` is the
 /// byte size of the array.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_read(

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 /// Maximum number of axes of a shape.
 pub const MAX_RANK: usize = 8;
 
-/// Result of a call.
+/// Status that a call returns: success, or the kind of error.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -24,7 +24,7 @@ pub enum Status {
     OutOfMemory = 6,
     /// A name, shape, type or value does not match the bundle.
     Request = 7,
-    /// Another thread is in a call for this session.
+    /// Another thread is in a call for the same session. This call did nothing.
     Busy = 8,
     /// An internal error of this library. All later calls for the session fail.
     Internal = 9,
@@ -56,60 +56,62 @@ pub enum Direction {
     Output = 1,
 }
 
-/// An open session. Id 0 is no session.
+/// Handle of an open session: a bundle that is loaded on a device. The id 0 stands for no session.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
     pub id: u64,
 }
 
-/// An array in device memory. Id 0 is no array.
+/// Handle of an array in device memory. The id 0 stands for no array.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Array {
     pub id: u64,
 }
 
-/// A submitted run.
+/// Handle of a submitted run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub id: u64,
 }
 
-/// A language model with a text. Id 0 is no generator.
+/// Handle of a generator: a language model on a device, with the tokens of one text. The id 0 stands for no generator.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generator {
     pub id: u64,
 }
 
-/// Parameters of a generation. If all fields except `max_tokens` are zero, sampling is greedy.
+/// Parameters of a text generation. If all fields except `max_tokens` are zero, sampling is greedy.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub max_tokens: usize,
-    /// Ids of stop tokens, which end the text. Null if `stop_count` is 0.
+    /// Ids of the stop tokens, which end the generation. Null if `stop_count` is 0.
     pub stops: *const u32,
     pub stop_count: usize,
-    /// Number of most likely tokens to sample from; 0: all.
+    /// Number of most likely tokens to sample from; 0 means all tokens.
     pub top_k: usize,
     /// Seed of the random numbers. Equal seeds give equal texts.
     pub seed: u64,
-    /// Divisor of the logits; 0 selects the most likely token.
+    /// Temperature: divisor of the logits before sampling; 0 always selects the most likely token.
     pub temperature: f32,
-    /// Probability mass of the most likely tokens to sample from; 0 counts as 1: all.
+    /// Probability mass of the most likely tokens to sample from; 1 means all tokens, and 0 counts as 1.
     pub top_p: f32,
-    /// Penalty for tokens in the text: positive logits are divided by it, negative ones multiplied; 0 counts as 1: none.
+    /// Penalty factor for tokens that the text contains: divides their positive logits and multiplies their negative
+    /// ones. 1 means no penalty, and 0 counts as 1.
     pub repetition_penalty: f32,
-    /// Not 0: speculative decoding with draft tokens from an n-gram search in the text.
+    /// If not 0, draft tokens from an n-gram search in the text are used for speculative decoding.
     pub draft: u8,
 }
 
-/// Callback for a token. `user` is the pointer that the caller passed. Returning 0 ends generation.
+/// Callback for a generated token. `user` is the pointer that was passed to drift_generate. If the callback returns 0,
+/// the generation ends.
 pub type Each = Option<unsafe extern "C" fn(token: u32, user: *mut c_void) -> c_int>;
 
-/// Reason why generation ended.
+/// Reason why a generation ended.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -117,7 +119,7 @@ pub enum Ended {
     Stop = 0,
     /// `max_tokens` tokens were generated.
     Length = 1,
-    /// The callback returned 0.
+    /// The callback for tokens returned 0.
     Caller = 2,
 }
 
@@ -128,13 +130,13 @@ pub struct Generated {
     /// Number of generated tokens, including a stop token.
     pub tokens: usize,
     pub ended: Ended,
-    /// Id of the stop token, if there was one.
+    /// Id of the stop token that ended the generation; 0 if no stop token did.
     pub stop: u32,
-    /// Number of prompt tokens that the KV cache lacked.
+    /// Number of tokens of the text that the KV cache lacked at the start, so that the model evaluated them.
     pub prompt_tokens: usize,
-    /// Nanoseconds from the call to the first token.
+    /// Nanoseconds from the call to the first generated token.
     pub prompt_ns: u64,
-    /// Nanoseconds from the first token to the last token.
+    /// Nanoseconds from the first to the last generated token.
     pub decode_ns: u64,
 }
 
@@ -142,7 +144,8 @@ pub struct Generated {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
-    /// Node of the model that the dispatch computes. Valid until the next timed run of the session.
+    /// Name of the model's node that the dispatch computes. The string is valid until the next timed run of the
+    /// session.
     pub label: *const c_char,
     pub start_ns: f64,
     pub end_ns: f64,
@@ -152,27 +155,27 @@ pub struct Time {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Part of a device name, or a device index; null: the preferred device.
+    /// Device to use: a part of its name, or its index as text. Null selects the preferred device.
     pub device: *const c_char,
-    /// Target of the variant to use; null: the variant that fits best.
+    /// Target of the bundle's variant to use. Null selects the variant that fits the device best.
     pub target: *const c_char,
-    /// File that caches the driver's compiled pipelines; null: none.
+    /// Path of the file that caches the driver's compiled pipelines. Null means that there is no such file.
     pub pipeline_cache: *const c_char,
     /// Maximum number of runs in flight; 0 counts as 1.
     pub frames: usize,
-    /// Not 0: skip hash verification of weights and shaders.
+    /// If not 0, the hashes of weights and shaders are not verified.
     pub trust_file: u8,
 }
 
-/// An input or output.
+/// Description of an input or output of a function.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Port {
-    /// Valid until the session is closed.
+    /// Name of the input or output. The string is valid until the session is closed.
     pub name: *const c_char,
-    /// Element type of arrays that are written and read.
+    /// Element type of the arrays that drift_write and drift_read copy.
     pub dtype: Dtype,
-    /// Element type in transfer memory and on the device.
+    /// Element type on the device, and in the memory that drift_input and drift_output return.
     pub device_dtype: Dtype,
     pub rank: usize,
     /// Minimum and maximum size of each axis; equal if the size is fixed.
@@ -180,17 +183,18 @@ pub struct Port {
     pub max_shape: [usize; 8],
 }
 
-/// A size that is known only at run time.
+/// A symbolic dimension: a size that is known only at run time, with its bounds.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Symbol {
-    /// Valid until the session is closed.
+    /// Name of the symbol. The string is valid until the session is closed.
     pub name: *const c_char,
     pub min: i64,
     pub max: i64,
 }
 
-/// An output in transfer memory. Valid until the next call for the session.
+/// An output in transfer memory, which host and device both access. The memory is valid until the next call for the
+/// session.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct View {
@@ -203,7 +207,7 @@ pub struct View {
     pub shape: [usize; 8],
 }
 
-/// Numbers of resources. They do not change after a session was opened.
+/// Counts of pipelines, memory allocations and allocated bytes. They do not change after a session was opened.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Stats {
@@ -220,7 +224,7 @@ macro_rules! pairs {
             }
         }
 
-        /// Returns the type with this number.
+        /// Returns the element type with this number in `drift_Dtype`.
         pub(crate) fn host_type(number: u32) -> Option<HostType> {
             // Both matches are exhaustive, so the two enums have the same types.
             let host = |dtype: Dtype| match dtype { $(Dtype::$name => HostType::$name,)* };
@@ -242,7 +246,7 @@ impl From<DeviceType> for Dtype {
     }
 }
 
-/// Returns the type with this number if devices support it.
+/// Returns the element type with this number in `drift_Dtype`, or `None` if devices do not support the type.
 pub(crate) fn device_type(number: u32) -> Option<DeviceType> {
     let known = [DeviceType::F32, DeviceType::F16, DeviceType::I32, DeviceType::U32];
     known.into_iter().find(|device| Dtype::from(*device) as u32 == number)

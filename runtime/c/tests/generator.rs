@@ -14,7 +14,8 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::Path;
 use std::ptr::{null, null_mut};
 
-/// Row i of the table has its maximum at i + 1; the last row has it at 0.
+/// Graph of the test model's function `decode`. It looks up the logits of token i in row i of a table. The largest logit of
+/// row i is at i + 1; the largest logit of the last row is at 0.
 const DECODE: &str = r#"
 symbol past 0..15
 %0 = input {"name":"ids","dtype":"i32","shape":[1,1]}
@@ -48,7 +49,7 @@ fn request(max_tokens: usize) -> Request {
     Request { max_tokens, ..unsafe { std::mem::zeroed() } }
 }
 
-/// Keeps tokens, and ends generation after three.
+/// Callback that keeps the generated tokens, and ends the generation after three tokens.
 unsafe extern "C" fn keep(token: u32, user: *mut c_void) -> c_int {
     // SAFETY: the tests pass a vector as `user`.
     let tokens = unsafe { &mut *user.cast::<Vec<u32>>() };

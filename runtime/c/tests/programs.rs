@@ -1,4 +1,4 @@
-//! The examples compile without warnings in strict modes, and run.
+//! The C and C++ examples compile without warnings in strict modes, and run.
 
 mod common;
 

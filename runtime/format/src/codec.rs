@@ -19,9 +19,10 @@ use crate::{Hash, Manifest};
 /// The first bytes of a bundle. The non-ASCII byte and the line ending reveal files damaged by a text-mode
 /// transfer.
 pub const MAGIC: [u8; 8] = *b"\x89DRIFT\r\n";
-/// Incremented if an older reader would misread the file.
+/// Major version of the format, incremented if an older reader would misread the file.
 pub const VERSION_MAJOR: u16 = 1;
-/// Incremented if values are added that an older reader rejects only in bundles that use them.
+/// Minor version of the format, incremented if enum values or feature bits are added. An older reader rejects only
+/// bundles that use the added values.
 pub const VERSION_MINOR: u16 = 4;
 
 pub(crate) const HEADER_SIZE: usize = 128;
@@ -32,7 +33,7 @@ pub(crate) const ARTIFACT_ALIGNMENT: u64 = 16;
 /// Maximum encoded size of a manifest. It bounds the memory that a hostile file can make the decoder allocate.
 pub(crate) const MANIFEST_LIMIT: usize = 64 << 20;
 
-/// The fixed-size start of a bundle.
+/// The header: the first 128 bytes of a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub major: u16,
@@ -63,9 +64,11 @@ impl Header {
 
 fn encode(manifest: &Manifest) -> Result<Vec<u8>> {
     let bytes = bincode::serde::encode_to_vec(manifest, bincode::config::standard())
-        .map_err(|error| Error::invalid("manifest", format!("it cannot be encoded: {error}")))?;
+        .map_err(|error| Error::invalid("manifest", format!("the manifest cannot be encoded: {error}")))?;
     match bytes.len() > MANIFEST_LIMIT {
-        true => Err(Error::invalid("manifest", format!("it is larger than {MANIFEST_LIMIT} bytes"))),
+        true => {
+            Err(Error::invalid("manifest", format!("the manifest is larger than {MANIFEST_LIMIT} bytes")))
+        }
         false => Ok(bytes),
     }
 }
@@ -76,7 +79,7 @@ fn decode(bytes: &[u8], at: u64) -> Result<Manifest> {
     let at = at + (bytes.len() - reader.rest.len()) as u64;
     match manifest {
         Ok(manifest) if reader.rest.is_empty() => Ok(manifest),
-        Ok(_) => Err(Error::corrupt("manifest", at, "there are bytes after its end")),
+        Ok(_) => Err(Error::corrupt("manifest", at, "there are bytes after the end of the manifest")),
         Err(fault) => Err(Error::corrupt("manifest", at, fault.reason())),
     }
 }

@@ -3,7 +3,7 @@
 use crate::{ApiVersion, ArtifactKind, Feature, Features, Limits, MatrixShape};
 use serde::Serialize;
 
-/// Everything that a driver reports about a device.
+/// Properties of a device that its driver reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DeviceInfo {
     pub name: String,
@@ -19,12 +19,14 @@ pub struct DeviceInfo {
     pub api_version: ApiVersion,
     pub features: Features,
     pub limits: Limits,
-    /// Subgroup size of pipelines that require none.
+    /// Subgroup size of pipelines that require no particular size.
     pub subgroup_size: u32,
-    /// Range of sizes that pipelines may require. Both equal `subgroup_size` if sizes cannot be required.
+    /// Minimum and maximum subgroup size that pipelines may require. Both equal `subgroup_size` if pipelines cannot
+    /// require a size.
     pub min_subgroup_size: u32,
     pub max_subgroup_size: u32,
-    /// Maximum subgroups per workgroup if the subgroup size is required; 0 if sizes cannot be required.
+    /// Maximum subgroups per workgroup for pipelines that require a subgroup size; 0 if pipelines cannot require a
+    /// size.
     pub max_workgroup_subgroups: u32,
     /// Maximum descriptor sets bound at once.
     pub max_bound_sets: u32,
@@ -32,7 +34,7 @@ pub struct DeviceInfo {
     pub int_dot_accelerated: bool,
     pub matrix_shapes: Vec<MatrixShape>,
     pub memory_heaps: Vec<MemoryHeap>,
-    /// Maximum number of simultaneous allocations.
+    /// Maximum number of memory allocations that can exist at a time.
     pub max_allocations: u32,
     /// Nanoseconds per timestamp tick; 0 without timestamps.
     pub timestamp_period: f32,
@@ -73,12 +75,12 @@ pub struct ImageLimits {
     pub max_texel_buffer_elements: u32,
     pub max_sampled_images: u32,
     pub max_storage_images: u32,
-    /// Offsets of texel buffers are multiples of this number.
+    /// Offsets of texel buffers must be multiples of this number of bytes.
     pub texel_alignment: u32,
 }
 
 impl DeviceKind {
-    /// Rank for the default choice of a device. Lower is better.
+    /// Rank of this type of device for the choice of the preferred device. The lowest rank is preferred.
     pub fn rank(self) -> u32 {
         match self {
             DeviceKind::Discrete => 0,
@@ -91,7 +93,7 @@ impl DeviceKind {
 }
 
 impl DeviceInfo {
-    /// Names of the features in bit order.
+    /// Returns the names of the device's features, in the order of their bits.
     pub fn feature_names(&self) -> impl Iterator<Item = &'static str> {
         self.features.iter().map(Feature::name)
     }

@@ -40,7 +40,9 @@ pub enum Error {
     Unmet { device: String, variants: Vec<Unmet> },
     #[error("the device was lost during {during}; load the bundle again")]
     DeviceLost { during: &'static str },
-    #[error("out of memory: {size} bytes for {what}; close other programs or compile for a smaller bound")]
+    #[error(
+        "out of memory: {size} bytes for {what}; close other programs, or compile the model for smaller sizes"
+    )]
     OutOfMemory { what: String, size: u64 },
     #[error("the driver failed in {call}: {code}")]
     Driver { call: &'static str, code: String },
@@ -129,7 +131,10 @@ impl Error {
 
 fn list(names: &[String]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    if quoted.is_empty() { "none".to_owned() } else { quoted.join(", ") }
+    match quoted.is_empty() {
+        true => "none".to_owned(),
+        false => quoted.join(", "),
+    }
 }
 
 fn no_device(wanted: Option<&str>, found: &[String]) -> String {

@@ -1,12 +1,12 @@
 //! Integer expressions over a function's symbols, for sizes that are known at run time only.
 //!
 //! An expression is a postfix program. The type is therefore not recursive, and evaluation needs no allocation:
-//! `ceil_div(seq, 4)` is `[Symbol(0), Const(4), CeilDiv]`. Arithmetic is checked. A static value is one
-//! `Const`.
+//! `ceil_div(seq, 4)` is `[Symbol(0), Const(4), CeilDiv]`. Arithmetic is checked. A value that is known at compile time
+//! is one `Const`.
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum operands on the stack.
+/// Maximum number of values on the stack while an expression is evaluated.
 pub(crate) const MAX_DEPTH: usize = 32;
 /// Maximum operations of one expression.
 pub(crate) const MAX_OPS: usize = 256;
@@ -24,11 +24,11 @@ pub enum ExprOp {
     Add,
     Sub,
     Mul,
-    /// Rounds toward negative infinity.
+    /// Integer quotient, rounded toward negative infinity.
     FloorDiv,
-    /// Rounds toward positive infinity.
+    /// Integer quotient, rounded toward positive infinity.
     CeilDiv,
-    /// `left - right * floor(left / right)`, which has the sign of `right`.
+    /// Remainder `left - right * floor(left / right)`, which has the sign of `right`.
     Mod,
     Min,
     Max,
@@ -43,9 +43,9 @@ pub enum ExprError {
     DivisionByZero,
     #[error("an expression names symbol {0}, which does not exist")]
     NoSuchSymbol(u32),
-    #[error("a malformed expression: it does not leave exactly one value")]
+    #[error("a malformed expression does not leave exactly one value on its stack")]
     Malformed,
-    #[error("an expression of more than {MAX_OPS} operations or {MAX_DEPTH} operands")]
+    #[error("an expression has more than {MAX_OPS} operations or {MAX_DEPTH} values on its stack")]
     TooLarge,
 }
 
@@ -71,7 +71,7 @@ impl Expr {
         Expr(ops)
     }
 
-    /// Value of an expression that is a single constant.
+    /// Returns the value of an expression that is a single constant, else `None`.
     pub fn as_constant(&self) -> Option<i64> {
         match self.0.as_slice() {
             [ExprOp::Const(value)] => Some(*value),
@@ -79,7 +79,7 @@ impl Expr {
         }
     }
 
-    /// Symbol of an expression that is a single symbol.
+    /// Returns the index of the symbol of an expression that is a single symbol, else `None`.
     pub fn as_symbol(&self) -> Option<u32> {
         match self.0.as_slice() {
             [ExprOp::Symbol(index)] => Some(*index),
@@ -92,7 +92,7 @@ impl Expr {
         !self.0.iter().any(|op| matches!(op, ExprOp::Symbol(_)))
     }
 
-    /// Evaluates the expression for these symbol values.
+    /// Evaluates the expression for the symbol values `symbols`.
     pub fn eval(&self, symbols: &[i64]) -> Result<i64, ExprError> {
         if self.0.len() > MAX_OPS {
             return Err(ExprError::TooLarge);
@@ -121,7 +121,8 @@ impl Expr {
         if depth == 1 { Ok(stack[0]) } else { Err(ExprError::Malformed) }
     }
 
-    /// Checks the program's form, size and symbols. A program that passes can fail only by arithmetic.
+    /// Checks the form, the size and the symbols of an expression. An expression that passes can fail only by overflow
+    /// or division by zero.
     pub fn check(&self, n_symbols: usize) -> Result<(), ExprError> {
         if self.0.len() > MAX_OPS {
             return Err(ExprError::TooLarge);

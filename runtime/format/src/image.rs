@@ -7,14 +7,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
     pub texture: Texture,
-    /// Texels along x and y, and depth or layers along z. 1 along axes that the kind lacks.
+    /// Number of texels along x and y, and depth or number of layers along z. The extent is 1 along axes that the kind
+    /// of image lacks.
     pub extent: [u32; 3],
     /// The chunk that fills the image at load: texels without gaps, x fastest, then y. Such an image is read
     /// only. Without a chunk the image holds intermediate results.
     pub chunk: Option<u32>,
 }
 
-/// The properties of an image that a shader depends on.
+/// The properties of an image that a shader depends on: dimensionality and element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Texture {
     pub kind: ImageKind,
@@ -31,7 +32,8 @@ pub enum ImageKind {
 }
 
 impl Image {
-    /// Byte size of all texels. Returns `None` if it exceeds u64, or if the extent does not suit the kind.
+    /// Returns the byte size of all texels, or `None` if the size exceeds u64 or the extent does not suit the kind of
+    /// image.
     pub fn size(&self) -> Option<u64> {
         let [x, y, z] = self.extent.map(u64::from);
         let fits = x > 0 && y > 0 && z > 0 && (z == 1 || self.texture.kind != ImageKind::D2);
@@ -41,9 +43,9 @@ impl Image {
 }
 
 impl Variant {
-    /// The images to create at load, and for each image slot of all functions its index into them. Slots with
-    /// equal descriptions use one image: one image per distinct constant, and the n-th image of intermediate
-    /// results of a function is reused as the n-th of every other function.
+    /// Returns the images to create at load, and for each image slot of all functions the index of its image. Slots for
+    /// equal constants use one image. Each slot for intermediate results has its own image within its function; other
+    /// functions reuse that image for a slot of equal kind, element type and extent.
     pub fn images(&self) -> (Vec<Image>, Vec<usize>) {
         let mut images: Vec<Image> = Vec::new();
         let mut indices = Vec::new();

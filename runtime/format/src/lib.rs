@@ -50,11 +50,11 @@ pub struct Manifest {
     pub variants: Vec<Variant>,
 }
 
-/// Origin of a bundle.
+/// Origin of a bundle: compiler version, options and source model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
     pub compiler_version: String,
-    /// Command-line options that changed the output.
+    /// Command-line options of the compiler that changed the bundle.
     pub flags: Vec<String>,
     pub model_name: String,
     pub model_hash: Hash,
@@ -85,7 +85,7 @@ pub enum ArtifactKind {
     /// A SPIR-V module, little-endian words.
     #[default]
     Spirv,
-    /// The bytes of an attachment.
+    /// Contents of a file that is attached to the bundle, such as a tokenizer.
     Data,
     /// A WGSL module, UTF-8.
     Wgsl,
@@ -98,9 +98,9 @@ pub enum ArtifactKind {
 /// A file shipped with the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attachment {
-    /// A relative name such as `tokenizer.json`; unique.
+    /// Relative file name such as `tokenizer.json`, unique among the attachments of a bundle.
     pub name: String,
-    /// Index into [`Manifest::artifacts`], of kind [`ArtifactKind::Data`].
+    /// Index into [`Manifest::artifacts`]. The artifact has kind [`ArtifactKind::Data`].
     pub artifact: u32,
 }
 
@@ -112,16 +112,16 @@ pub struct Variant {
     pub profile_hash: Hash,
     pub requirements: Requirements,
     pub pipelines: Vec<Pipeline>,
-    /// Buffers with weights. They are filled once at load; all functions use them.
+    /// Buffers for weights, which are filled once at load. All functions use the same buffers.
     pub weights: Vec<WeightSlot>,
     pub placements: Vec<WeightPlacement>,
-    /// Buffers that keep their contents between runs, such as KV caches. All functions use them; they are zero
-    /// after load.
+    /// Buffers that keep their contents between runs, such as KV caches. All functions use the same buffers, which are
+    /// zero after load.
     pub states: Vec<StateSlot>,
     pub functions: Vec<Function>,
 }
 
-/// One compute pipeline. All bindings are in descriptor set 0, binding number = index.
+/// One compute pipeline. All bindings are in descriptor set 0; the index in `bindings` is the binding number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pipeline {
     /// Kernel name, for reports only.
@@ -161,7 +161,7 @@ pub struct WeightPlacement {
     pub chunk: u32,
     /// Index into [`Variant::weights`].
     pub slot: u32,
-    /// A multiple of 4.
+    /// Byte offset of the chunk in the slot, a multiple of 4.
     pub offset: u64,
 }
 
@@ -175,9 +175,9 @@ pub struct StateSlot {
 /// A named entry point with its inputs, outputs and dispatches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Function {
-    /// `main`, `prefill`, `decode`, ... Consecutive functions of the same name are one entry point. The first
-    /// is general; the others are specializations for narrower symbol bounds and use the inputs and outputs of
-    /// the first.
+    /// Name of the entry point: `main`, `prefill`, `decode`, ... Consecutive functions of the same name are one entry
+    /// point. The first is general; the others are specializations for narrower symbol bounds and use the inputs and
+    /// outputs of the first.
     pub name: String,
     pub symbols: Vec<Symbol>,
     pub inputs: Vec<Port>,
@@ -187,7 +187,7 @@ pub struct Function {
     pub dispatches: Vec<Dispatch>,
 }
 
-/// A symbolic dimension, known at run time only. The function was compiled for these inclusive bounds.
+/// A symbolic dimension: a size that is known at run time only. The function was compiled for values from `min` to `max`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Symbol {
     pub name: String,
@@ -195,20 +195,20 @@ pub struct Symbol {
     pub max: i64,
 }
 
-/// An input or output. On the device it is a contiguous row-major array of `device_type`.
+/// An input or output of a function. On the device it is a contiguous row-major array of `device_type`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Port {
     pub name: String,
     /// Element type of the caller's array.
     pub host_type: HostType,
-    /// Element type in the slot. The runtime converts between both types.
+    /// Element type on the device. The runtime converts between the caller's type and this type.
     pub device_type: DeviceType,
-    /// A dimension that is a bare symbol takes its value from the caller's array. Other dimensions are compared
-    /// with it.
+    /// Size of each dimension. If the size of an input's dimension is a bare symbol, the size in the caller's array gives the
+    /// symbol its value. Every other size must equal the value of its expression.
     pub shape: Vec<Expr>,
-    /// Index into [`Function::slots`], of kind `Input(i)` or `Output(i)` with i this port's index.
+    /// Index into [`Function::slots`]. The slot has kind `Input(i)` or `Output(i)`, where `i` is this port's index.
     pub slot: u32,
-    /// A multiple of 4.
+    /// Byte offset of the array in the slot, a multiple of 4.
     pub offset: u64,
 }
 
@@ -222,16 +222,16 @@ pub struct Slot {
 /// Purpose of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SlotKind {
-    /// Index into [`Variant::weights`]; read only.
+    /// Weights: index into [`Variant::weights`]; read only.
     Weights(u32),
-    /// Intermediate results. The n-th arena slots of all functions use the same memory. Contents are lost
+    /// Arena for intermediate results. The n-th arena slots of all functions use the same memory. Contents are lost
     /// between runs.
     Arena,
-    /// The input port with this index; read only.
+    /// Memory of the input with this index; read only.
     Input(u32),
-    /// The output port with this index.
+    /// Memory of the output with this index.
     Output(u32),
-    /// The 32-bit words computed by [`Dispatch::params`]; read only. At most one per function.
+    /// Memory for the 32-bit words computed by [`Dispatch::params`]; read only. A function has at most one such slot.
     Params,
     /// Index into [`Variant::states`].
     State(u32),
@@ -244,7 +244,7 @@ pub enum SlotKind {
 pub struct MemoryReport {
     pub peak: u64,
     pub lower_bound: u64,
-    /// Sum of all intermediate tensors.
+    /// Sum of the sizes of all intermediate tensors: the memory without reuse.
     pub naive: u64,
     pub strategy: String,
 }
@@ -254,21 +254,22 @@ pub struct MemoryReport {
 pub struct Dispatch {
     /// Index into [`Variant::pipelines`].
     pub pipeline: u32,
-    /// One binding for each binding of the pipeline, of matching kind.
+    /// One bound range for each binding of the pipeline. The slot of the range suits the kind of the binding.
     pub bindings: Vec<Binding>,
-    /// Workgroups along x, y and z. A zero skips the launch.
+    /// Number of workgroups along x, y and z. If one of the numbers is zero, the dispatch is skipped.
     pub grid: [Expr; 3],
-    /// 32-bit words (two's complement where negative) written to the params slot at `params_offset`.
+    /// Parameters of the shader: 32-bit words (negative values in two's complement) that are written to the params slot
+    /// at `params_offset`.
     pub params: Vec<Expr>,
-    /// Offset of `params` in the params slot, a multiple of 4; 0 where there are none.
+    /// Byte offset of `params` in the params slot, a multiple of 4; 0 if the dispatch has no parameters.
     pub params_offset: u64,
-    /// True if a barrier separates this dispatch from all earlier ones.
+    /// True if a barrier separates this dispatch from all earlier dispatches.
     pub barrier_before: bool,
-    /// Source node, for reports only.
+    /// Name of the model's node that the dispatch computes, for reports only.
     pub label: String,
-    /// Floating-point operations; a multiply-add counts as two. 0 = unknown.
+    /// Number of floating-point operations; a multiply-add counts as two. 0 = unknown.
     pub flops: Expr,
-    /// Lower bound of the bytes read and written; 0 = unknown.
+    /// Lower bound of the number of bytes that the dispatch reads and writes, in total; 0 = unknown.
     pub bytes: Expr,
 }
 
@@ -277,9 +278,9 @@ pub struct Dispatch {
 pub struct Binding {
     /// Index into [`Function::slots`].
     pub slot: u32,
-    /// A multiple of the storage or uniform alignment in [`Limits`].
+    /// Byte offset of the range in the slot: a multiple of the storage or uniform alignment in [`Limits`].
     pub offset: u64,
-    /// A multiple of 4, not 0.
+    /// Byte size of the range: a positive multiple of 4.
     pub size: u64,
 }
 
@@ -313,7 +314,7 @@ impl std::fmt::Debug for Hash {
 }
 
 impl Function {
-    /// True if no size depends on a symbol, so every run launches the same workgroups.
+    /// True if the function has no symbols, so that every run launches the same workgroups.
     pub fn is_static(&self) -> bool {
         self.symbols.is_empty()
     }
@@ -333,7 +334,7 @@ impl ArtifactKind {
 }
 
 impl Manifest {
-    /// Language of the variant's shaders. SPIR-V if the variant has no pipelines.
+    /// Returns the language of the variant's shaders, or SPIR-V if the variant has no pipelines.
     pub fn language(&self, variant: &Variant) -> ArtifactKind {
         let first = variant.pipelines.first().and_then(|pipeline| usize::try_from(pipeline.artifact).ok());
         let artifact = first.and_then(|index| self.artifacts.get(index));
@@ -369,19 +370,19 @@ impl Variant {
 }
 
 impl Port {
-    /// Shape for these symbol values.
+    /// Evaluates the shape of the port for the symbol values `symbols`.
     pub fn shape_at(&self, symbols: &[i64]) -> Result<Vec<i64>, ExprError> {
         self.shape.iter().map(|dim| dim.eval(symbols)).collect()
     }
 
-    /// Device bytes of an array of this shape, rounded up to a multiple of 4. Returns `None` if the size
-    /// exceeds u64 or a dimension is negative.
+    /// Returns the bytes that an array of this shape takes on the device, rounded up to a multiple of 4. Returns `None`
+    /// if the size exceeds u64 or a dimension is negative.
     pub fn device_size(&self, shape: &[i64]) -> Option<u64> {
         element_count(shape)?.checked_mul(self.device_type.size())?.checked_next_multiple_of(4)
     }
 }
 
-/// Number of elements of a shape. Returns `None` if it exceeds u64 or a dimension is negative.
+/// Returns the number of elements of a shape, or `None` if the number exceeds u64 or a dimension is negative.
 pub fn element_count(shape: &[i64]) -> Option<u64> {
     shape.iter().try_fold(1u64, |count, dim| count.checked_mul(u64::try_from(*dim).ok()?))
 }

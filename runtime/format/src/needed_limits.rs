@@ -1,14 +1,14 @@
 //! Computes the limits that a variant needs from its contents.
 //!
-//! The compiler declares these limits, the validator compares the declaration with the contents, and the
-//! runtime compares the declaration with the device. All sums saturate: a manifest that overflows them needs
-//! more than any device has.
+//! The compiler declares these limits, the validator compares the declaration with the contents, and the runtime
+//! compares the declaration with the device. Sums that overflow become the largest `u64`, which exceeds the limits of
+//! every device.
 
 use super::validate::symbol_extremes;
 use super::{BindingKind, Function, Limits, SlotKind, Variant};
 
 impl Variant {
-    /// Lowest limits that allow this variant to run. Alignments are copied from the declared limits.
+    /// Returns the lowest limits with which this variant can run. Alignments are copied from the declared limits.
     pub fn needed_limits(&self) -> Limits {
         let declared = &self.requirements.limits;
         let mut limits = Limits {
@@ -110,7 +110,7 @@ impl Variant {
 }
 
 impl BindingKind {
-    /// True for storage buffers.
+    /// True if the binding is a storage buffer.
     fn is_storage(self) -> bool {
         matches!(self, BindingKind::StorageRead | BindingKind::StorageReadWrite)
     }

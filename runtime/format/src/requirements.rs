@@ -9,25 +9,27 @@ pub struct Requirements {
     pub api_version: ApiVersion,
     pub features: Features,
     pub limits: Limits,
-    /// Subgroup sizes that kernels without a required size were compiled for; empty = any.
+    /// Subgroup sizes for which kernels without a required subgroup size were compiled. The device's default subgroup
+    /// size must be one of them; an empty list allows any size.
     pub subgroup_sizes: Vec<u32>,
     /// Cooperative matrix shapes that kernels use.
     pub matrix_shapes: Vec<MatrixShape>,
     pub hints: DeviceHints,
 }
 
-/// A version of the API, or the shader model.
+/// A version of Vulkan, of WebGPU or of the Metal shading language, or a shader model of DirectX 12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ApiVersion {
     pub major: u16,
     pub minor: u16,
 }
 
-/// A set of [`Feature`]s as bits. Unknown bits are kept and rejected by number at load.
+/// A set of [`Feature`]s as bits. Decoding keeps bits that stand for no known feature. Loading rejects a variant that
+/// requires such bits, with an error that lists their numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Features(pub u64);
 
-/// A device feature. The number is its bit.
+/// A device feature. The number of a feature is its bit in [`Features`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Feature {
@@ -36,13 +38,13 @@ pub enum Feature {
     ShaderInt8 = 2,
     ShaderInt16 = 3,
     ShaderInt64 = 4,
-    /// 16-bit types in storage buffers.
+    /// Shaders may use 16-bit types in storage buffers.
     Storage16bit = 5,
-    /// 16-bit types in uniform buffers.
+    /// Shaders may use 16-bit types in uniform buffers.
     Uniform16bit = 6,
-    /// 8-bit types in storage buffers.
+    /// Shaders may use 8-bit types in storage buffers.
     Storage8bit = 7,
-    /// 8-bit types in uniform buffers.
+    /// Shaders may use 8-bit types in uniform buffers.
     Uniform8bit = 8,
     IntDotProduct = 9,
     SubgroupBasic = 10,
@@ -54,11 +56,11 @@ pub enum Feature {
     SubgroupClustered = 16,
     SubgroupQuad = 17,
     SubgroupRotate = 18,
-    /// Pipelines may require a subgroup size.
+    /// Pipelines may require a particular subgroup size.
     SubgroupSizeControl = 19,
     /// Pipelines may require full subgroups, without inactive invocations.
     FullSubgroups = 20,
-    /// Subgroup operations on 8-, 16- and 64-bit types.
+    /// Shaders may use subgroup operations on 8-, 16- and 64-bit types.
     SubgroupExtendedTypes = 21,
     CooperativeMatrix = 22,
     VulkanMemoryModel = 23,
@@ -74,9 +76,9 @@ pub enum Feature {
     RobustImageAccess = 32,
     /// Out-of-bounds image reads return zero.
     RobustImageAccess2 = 33,
-    /// Cooperative matrices with workgroup scope.
+    /// Shaders may use cooperative matrices with workgroup scope.
     CooperativeMatrixWorkgroupScope = 34,
-    /// Cooperative matrices of other sizes than the device lists.
+    /// Shaders may use cooperative matrices of other sizes than the device lists.
     CooperativeMatrixFlexibleDimensions = 35,
     /// Cooperative matrices can be loaded with tensor addressing.
     CooperativeMatrixTensorAddressing = 36,
@@ -144,12 +146,11 @@ pub struct Limits {
     pub max_uniform_buffers: u32,
     /// Maximum bytes of push constants.
     pub max_push_constants: u32,
-    /// Offsets of storage bindings are multiples of this power of two. A device may not require a larger
-    /// alignment.
+    /// Alignment of the offsets of storage buffer bindings, a power of two. A device may not require a larger alignment.
     pub storage_alignment: u32,
-    /// Alignment of the offsets of uniform bindings, a power of two.
+    /// Alignment of the offsets of uniform buffer bindings, a power of two. A device may not require a larger alignment.
     pub uniform_alignment: u32,
-    /// Bytes of device memory for weights, states, arenas, inputs, outputs, parameters and images.
+    /// Total bytes of device memory for weights, states, arenas, inputs, outputs, parameters and images.
     pub device_memory: u64,
 }
 
@@ -184,7 +185,7 @@ pub enum MatrixType {
     U64,
 }
 
-/// Scope of a cooperative matrix.
+/// Scope of a cooperative matrix: the invocations that share the matrix, as in Vulkan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MatrixScope {
     Subgroup,
@@ -193,14 +194,14 @@ pub enum MatrixScope {
     QueueFamily,
 }
 
-/// Properties of a matching device. Hints only rank the variants that the device can run.
+/// Properties of devices that a variant is meant for. These hints only rank the variants that a device can run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceHints {
-    /// Vulkan vendor IDs; empty = no preference.
+    /// Vulkan vendor IDs of devices that match; empty = no preference.
     pub vendor_ids: Vec<u32>,
-    /// Substrings of device names, compared case-insensitively.
+    /// Substrings of the names of devices that match, compared case-insensitively.
     pub device_names: Vec<String>,
-    /// Substrings of driver names, compared case-insensitively.
+    /// Substrings of the names of drivers that match, compared case-insensitively.
     pub drivers: Vec<String>,
 }
 
@@ -221,7 +222,7 @@ impl Feature {
 impl Features {
     pub const NONE: Features = Features(0);
 
-    /// The set of these features.
+    /// Returns the set of the given features.
     pub const fn from_slice(features: &[Feature]) -> Features {
         let mut bits = 0;
         let mut rest = features;
@@ -232,7 +233,7 @@ impl Features {
         Features(bits)
     }
 
-    /// True if the sets have a common feature.
+    /// True if the two sets have a feature in common.
     pub fn intersects(self, other: Features) -> bool {
         self.0 & other.0 != 0
     }
@@ -249,12 +250,12 @@ impl Features {
         self.0 |= feature.bit();
     }
 
-    /// The features of the set that have a name.
+    /// Returns the features of the set that this version of the format knows.
     pub fn iter(self) -> impl Iterator<Item = Feature> {
         FEATURES.iter().map(|(feature, _)| *feature).filter(move |feature| self.contains(*feature))
     }
 
-    /// Bits without a name in this version.
+    /// Returns the bits of the set that stand for no feature that this version of the format knows.
     pub fn unknown_bits(self) -> impl Iterator<Item = u32> {
         let known = FEATURES.iter().fold(0, |bits, (feature, _)| bits | feature.bit());
         (0..u64::BITS).filter(move |bit| (self.0 & !known) >> bit & 1 == 1)
@@ -307,7 +308,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Name and value of every limit that a device may exceed. Alignments are excluded.
+    /// Returns name and value of every limit for which a device may offer more than a variant needs: all limits except
+    /// the alignments.
     pub fn named(&self) -> [(&'static str, u64); 15] {
         let [size_x, size_y, size_z] = self.max_workgroup_size.map(u64::from);
         let [grid_x, grid_y, grid_z] = self.max_grid.map(u64::from);

@@ -1,9 +1,9 @@
-//! Parallel work through one non-generic function, so its machinery is in a program once.
+//! Parallel work through one non-generic function, so that a program contains the code only once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Calls `job` with every number below `n_jobs`, in this order, on other threads while this thread runs `main_task`.
-/// Afterwards this thread helps with the jobs. Uses at most `n_threads` threads including this one.
+/// Calls `job` once with every number below `n_jobs`, in ascending order, on other threads while this thread runs
+/// `main_task`. Afterwards this thread also runs jobs. Uses at most `n_threads` threads including this one.
 pub fn run_jobs(n_threads: usize, n_jobs: usize, job: &(dyn Fn(usize) + Sync), main_task: &mut dyn FnMut()) {
     let next = AtomicUsize::new(0);
     let work = || {

@@ -1,4 +1,4 @@
-//! Element types of arrays: the caller's and the device's.
+//! Element types of arrays in the caller's memory and in device buffers.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub enum HostType {
     U16,
     U32,
     U64,
-    /// One byte, 0 or 1.
+    /// Bool: one byte, 0 or 1.
     Bool,
 }
 
@@ -27,7 +27,7 @@ pub enum DeviceType {
     F32,
     F16,
     I32,
-    /// Also stores bool, as 0 or 1.
+    /// Unsigned 32-bit integer, which also stores a bool as 0 or 1.
     U32,
 }
 
@@ -42,7 +42,7 @@ impl HostType {
         }
     }
 
-    /// Name of the type, such as `f32`.
+    /// Returns the name of the element type, such as `f32`.
     pub fn name(self) -> &'static str {
         match self {
             HostType::F32 => "f32",
@@ -61,7 +61,8 @@ impl HostType {
         }
     }
 
-    /// True if values of this type can be stored as `device`: floats as floats, integers and bool as integers.
+    /// True if values of this host type can be stored as the device type `device`: floats as floats, integers and bool as
+    /// integers.
     pub fn fits(self, device: DeviceType) -> bool {
         let float = matches!(self, HostType::F32 | HostType::F16 | HostType::Bf16 | HostType::F64);
         float == matches!(device, DeviceType::F32 | DeviceType::F16)

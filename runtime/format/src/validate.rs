@@ -16,16 +16,16 @@ use super::{
 };
 use crate::{Error, order};
 
-/// Maximum length of any list of variants, functions, pipelines or slots.
+/// Maximum length of a list in a variant or function, such as its pipelines, slots or symbols.
 const MAX_COUNT: usize = 1 << 20;
 /// Maximum bindings per pipeline.
 const MAX_BINDINGS: usize = 64;
-/// Maximum image slots of all functions. No driver allows more allocations.
+/// Maximum number of image slots of a variant, summed over its functions. No driver allows more allocations.
 const MAX_IMAGES: usize = 4096;
 /// Maximum dimensions of a port.
 const MAX_RANK: usize = 16;
 
-/// A violation: its path in the manifest, outermost first, and the reason.
+/// A violation of the bundle format: its place in the manifest, as path components from the outermost inward, and its reason.
 struct Fault {
     place: Vec<String>,
     reason: String,
@@ -37,7 +37,7 @@ fn fault<T>(reason: impl Into<String>) -> Check<T> {
     Err(Fault { place: Vec::new(), reason: reason.into() })
 }
 
-/// Adds a path component to a fault. The component is computed only on failure.
+/// Adds a path component to the fault of a failed check. The component is computed only on failure.
 trait At<T> {
     fn at(self, place: impl FnOnce() -> String) -> Check<T>;
 }
@@ -57,10 +57,13 @@ impl<T> At<T> for Result<T, ExprError> {
     }
 }
 
-/// Checks everything about a manifest that does not require the file.
+/// Checks everything about a manifest that can be checked without the file.
 pub fn validate(manifest: &Manifest) -> Result<(), Error> {
     check_manifest(manifest).map_err(|Fault { place, reason }| Error::Invalid {
-        place: if place.is_empty() { "manifest".to_owned() } else { place.join(".") },
+        place: match place.is_empty() {
+            true => "manifest".to_owned(),
+            false => place.join("."),
+        },
         reason,
     })
 }
@@ -71,18 +74,18 @@ fn check_manifest(manifest: &Manifest) -> Check {
     }
     for (index, chunk) in manifest.chunks.iter().enumerate() {
         if chunk.size == 0 || chunk.offset % 256 != 0 {
-            return fault("it is empty, or its offset is not a multiple of 256")
+            return fault("the chunk is empty, or its offset is not a multiple of 256")
                 .at(|| format!("chunks[{index}]"));
         }
     }
     for (index, artifact) in manifest.artifacts.iter().enumerate() {
         let place = || format!("artifacts[{index}]");
         if artifact.size == 0 || artifact.offset % 16 != 0 {
-            return fault("it is empty, or its offset is not a multiple of 16").at(place);
+            return fault("the artifact is empty, or its offset is not a multiple of 16").at(place);
         }
         // A SPIR-V module has a header of five words.
         if artifact.kind == ArtifactKind::Spirv && (artifact.size % 4 != 0 || artifact.size < 20) {
-            return fault("its size is impossible for a SPIR-V module").at(place);
+            return fault("a SPIR-V module cannot have this size").at(place);
         }
     }
     let mut names = Vec::new();
@@ -90,7 +93,8 @@ fn check_manifest(manifest: &Manifest) -> Check {
         let artifact = lookup(&manifest.artifacts, attachment.artifact, "artifact");
         let artifact = artifact.at(|| format!("attachments[{index}]"))?;
         if artifact.kind != ArtifactKind::Data {
-            return fault("its artifact is a shader, not data").at(|| format!("attachments[{index}]"));
+            return fault("the attachment's artifact is a shader, not data")
+                .at(|| format!("attachments[{index}]"));
         }
         names.push(attachment.name.as_str());
     }
@@ -106,7 +110,7 @@ fn check_variant(manifest: &Manifest, variant: &Variant) -> Check {
         [variant.pipelines.len(), variant.weights.len(), variant.states.len(), variant.functions.len()]
     {
         if length > MAX_COUNT {
-            return fault(format!("a list has more than {MAX_COUNT} elements"));
+            return fault(format!("a list of the variant has more than {MAX_COUNT} elements"));
         }
     }
     check_requirements(&variant.requirements).at(|| "requirements".to_owned())?;
@@ -124,7 +128,7 @@ fn check_variant(manifest: &Manifest, variant: &Variant) -> Check {
     check_unique(entry_points.map(|(_, function)| function.name.as_str()), "functions")?;
     let slots = variant.functions.iter().flat_map(|function| &function.slots);
     if slots.filter(|slot| matches!(slot.kind, SlotKind::Image(_))).count() > MAX_IMAGES {
-        return fault(format!("more than {MAX_IMAGES} images"));
+        return fault(format!("the variant has more than {MAX_IMAGES} images"));
     }
     let mut general = None;
     for (index, function) in variant.functions.iter().enumerate() {
@@ -150,7 +154,7 @@ fn check_requirements(requirements: &Requirements) -> Check {
         return fault("a subgroup size is not a power of two up to 128");
     }
     if !requirements.matrix_shapes.is_empty() && !requirements.features.contains(Feature::CooperativeMatrix) {
-        return fault("matrix shapes without the feature cooperative_matrix");
+        return fault("matrix shapes need the feature cooperative_matrix");
     }
     Ok(())
 }
@@ -158,20 +162,20 @@ fn check_requirements(requirements: &Requirements) -> Check {
 fn check_pipeline(manifest: &Manifest, variant: &Variant, pipeline: &Pipeline) -> Check {
     let artifact = lookup(&manifest.artifacts, pipeline.artifact, "artifact")?;
     if artifact.kind.api_name().is_none() {
-        return fault("its artifact is not a shader");
+        return fault("the pipeline's artifact is not a shader");
     }
     if artifact.kind != manifest.language(variant) {
-        return fault("its shader is in another language than the first pipeline's");
+        return fault("the pipeline's shader is in another language than the first pipeline's shader");
     }
     let texels = pipeline.bindings.iter().any(|kind| matches!(kind, BindingKind::Texels(_)));
     if texels && artifact.kind != ArtifactKind::Spirv {
         return fault("texel buffers need a SPIR-V shader");
     }
     if pipeline.entry.is_empty() || pipeline.entry.contains('\0') {
-        return fault("the entry point's name is empty or contains a zero");
+        return fault("the entry point's name is empty or contains a zero byte");
     }
     if pipeline.bindings.len() > MAX_BINDINGS {
-        return fault(format!("more than {MAX_BINDINGS} bindings"));
+        return fault(format!("the pipeline has more than {MAX_BINDINGS} bindings"));
     }
     if pipeline.workgroup_size.contains(&0) {
         return fault("a workgroup size is zero");
@@ -181,7 +185,7 @@ fn check_pipeline(manifest: &Manifest, variant: &Variant, pipeline: &Pipeline) -
             return fault(format!("required subgroup size {size} is not a power of two up to 128"));
         }
         if !variant.requirements.features.contains(Feature::SubgroupSizeControl) {
-            return fault("a required subgroup size without the feature subgroup_size_control");
+            return fault("a required subgroup size needs the feature subgroup_size_control");
         }
     }
     Ok(())
@@ -194,7 +198,7 @@ fn check_placements(manifest: &Manifest, variant: &Variant) -> Check {
         let chunk = lookup(&manifest.chunks, placement.chunk, "chunk").at(place)?;
         let slot = lookup(&variant.weights, placement.slot, "weight slot").at(place)?;
         if placement.offset % 4 != 0 {
-            return fault("its offset is not a multiple of 4").at(place);
+            return fault("the offset in the slot is not a multiple of 4").at(place);
         }
         check_inside(placement.offset, chunk.size, slot.size).at(place)?;
         ranges.push((placement.slot, placement.offset, placement.offset.saturating_add(chunk.size)));
@@ -212,7 +216,7 @@ fn check_placements(manifest: &Manifest, variant: &Variant) -> Check {
 
 fn check_function(manifest: &Manifest, variant: &Variant, function: &Function) -> Check {
     if function.slots.len() > MAX_COUNT || function.symbols.len() > MAX_COUNT {
-        return fault(format!("a list has more than {MAX_COUNT} elements"));
+        return fault(format!("a list of the function has more than {MAX_COUNT} elements"));
     }
     for symbol in &function.symbols {
         if symbol.min > symbol.max || symbol.min < 0 {
@@ -231,7 +235,7 @@ fn check_function(manifest: &Manifest, variant: &Variant, function: &Function) -
         n_params += usize::from(slot.kind == SlotKind::Params);
     }
     if n_params > 1 {
-        return fault("more than one params slot");
+        return fault("the function has more than one params slot");
     }
     for (index, port) in function.inputs.iter().enumerate() {
         check_port(function, port, index, SlotKind::Input).at(|| format!("inputs[{index}]"))?;
@@ -245,14 +249,15 @@ fn check_function(manifest: &Manifest, variant: &Variant, function: &Function) -
         let place = || format!("dispatches[{index}]");
         check_dispatch(variant, function, dispatch).at(place)?;
         if forbids_aliases && binds_for_reading_and_writing(variant, function, dispatch) {
-            return fault("it binds one buffer or image for reading and for writing").at(place);
+            return fault("the dispatch binds the same buffer or image both for reading and for writing")
+                .at(place);
         }
     }
     check_params(function)
 }
 
-/// Checks that `special` can run instead of `general` for some symbol values: equal symbols within the bounds
-/// of `general`, and equal inputs and outputs in slots of equal size.
+/// Checks that `specialization` can run instead of `general` for some symbol values: it needs symbols with
+/// equal names and with bounds inside the bounds of `general`, and equal inputs and outputs in slots of equal size.
 fn check_specialization(general: &Function, specialization: &Function) -> Check {
     let symbols = general.symbols.iter().zip(&specialization.symbols);
     let narrower = symbols.into_iter().all(|(a, b)| a.name == b.name && a.min <= b.min && b.max <= a.max);
@@ -266,7 +271,9 @@ fn check_specialization(general: &Function, specialization: &Function) -> Check 
         && ports.all(|port| slot(general, port.slot) == slot(specialization, port.slot));
     match narrower && same {
         true => Ok(()),
-        false => fault("its symbols or ports do not match the first function of the same name"),
+        false => {
+            fault("the specialization's symbols or ports do not match the first function of the same name")
+        }
     }
 }
 
@@ -280,11 +287,13 @@ fn check_slot(
     check_slot_size(slot.size)?;
     let same_size = |size: u64| match size == slot.size {
         true => Ok(()),
-        false => fault(format!("its size is {}, but the item it refers to has size {size}", slot.size)),
+        false => {
+            fault(format!("the slot has size {}, but the item that it refers to has size {size}", slot.size))
+        }
     };
     let same_slot = |slot: u32| match usize::try_from(slot) == Ok(slot_index) {
         true => Ok(()),
-        false => fault(format!("its port is in slot {slot}")),
+        false => fault(format!("the port of this slot names slot {slot}")),
     };
     match slot.kind {
         SlotKind::Weights(index) => same_size(lookup(&variant.weights, index, "weight slot")?.size),
@@ -304,7 +313,7 @@ fn check_slot(
 
 fn check_slot_size(size: u64) -> Check {
     match size == 0 || !size.is_multiple_of(4) || size > i64::MAX as u64 {
-        true => fault(format!("size {size} is not a positive multiple of 4")),
+        true => fault(format!("buffer size {size} is not a positive multiple of 4")),
         false => Ok(()),
     }
 }
@@ -312,16 +321,16 @@ fn check_slot_size(size: u64) -> Check {
 fn check_port(function: &Function, port: &Port, index: usize, kind: fn(u32) -> SlotKind) -> Check {
     let slot = lookup(&function.slots, port.slot, "slot")?;
     if u32::try_from(index).map(kind) != Ok(slot.kind) {
-        return fault("its slot belongs to another port");
+        return fault("the port's slot belongs to another port");
     }
     if !port.host_type.fits(port.device_type) {
         return fault(format!("{} cannot be stored as {}", port.host_type, port.device_type));
     }
     if port.shape.len() > MAX_RANK {
-        return fault(format!("more than {MAX_RANK} dimensions"));
+        return fault(format!("the port has more than {MAX_RANK} dimensions"));
     }
     if !port.offset.is_multiple_of(4) {
-        return fault("its offset is not a multiple of 4");
+        return fault("the offset in the slot is not a multiple of 4");
     }
     check_exprs(&port.shape, function)?;
     for symbols in symbol_extremes(function) {
@@ -338,7 +347,7 @@ fn check_dispatch(variant: &Variant, function: &Function, dispatch: &Dispatch) -
     let pipeline = lookup(&variant.pipelines, dispatch.pipeline, "pipeline")?;
     if pipeline.bindings.len() != dispatch.bindings.len() {
         return fault(format!(
-            "it has {} bindings, its pipeline {}",
+            "the dispatch has {} bindings, but its pipeline has {}",
             dispatch.bindings.len(),
             pipeline.bindings.len()
         ));
@@ -358,7 +367,7 @@ fn check_dispatch(variant: &Variant, function: &Function, dispatch: &Dispatch) -
         return Ok(());
     }
     let Some(slot) = function.slots.iter().find(|slot| slot.kind == SlotKind::Params) else {
-        return fault("it has parameters, but the function has no params slot");
+        return fault("the dispatch has parameters, but the function has no params slot");
     };
     if !dispatch.params_offset.is_multiple_of(4) {
         return fault("params_offset is not a multiple of 4");
@@ -383,14 +392,17 @@ fn check_binding(variant: &Variant, function: &Function, binding: &Binding, kind
     };
     if bound != image.map(|image| image.texture) || image.is_some() && binding.size != slot.size {
         return fault(
-            "slot and pipeline differ: a buffer and an image, two kinds of images, or part of an image",
+            "the pipeline needs a buffer instead of an image, an image instead of a buffer, another kind of image, or a whole image",
         );
     }
     if !binding.offset.is_multiple_of(u64::from(alignment)) {
-        return fault(format!("offset {} is not a multiple of {alignment}", binding.offset));
+        return fault(format!(
+            "the bound range's offset {} is not a multiple of {alignment}",
+            binding.offset
+        ));
     }
     if binding.size == 0 || !binding.size.is_multiple_of(4) {
-        return fault(format!("size {} is not a positive multiple of 4", binding.size));
+        return fault(format!("the bound range's size {} is not a positive multiple of 4", binding.size));
     }
     let constant = match slot.kind {
         SlotKind::Weights(_) | SlotKind::Input(_) | SlotKind::Params => true,
@@ -398,7 +410,7 @@ fn check_binding(variant: &Variant, function: &Function, binding: &Binding, kind
         _ => false,
     };
     if constant && matches!(kind, BindingKind::StorageReadWrite | BindingKind::ImageWrite(_)) {
-        return fault("it writes to weights, to an input or to the parameters");
+        return fault("the dispatch writes to weights, to an input or to the parameters");
     }
     check_inside(binding.offset, binding.size, slot.size)
 }
@@ -438,7 +450,10 @@ fn check_params(function: &Function) -> Check {
         let apart = first.params_offset.saturating_add(params_size(first)) <= second.params_offset;
         let same = first.params_offset == second.params_offset && first.params == second.params;
         if !apart && !same {
-            return fault(format!("the parameters of `{}` and `{}` overlap", first.label, second.label));
+            return fault(format!(
+                "the parameters of the dispatches `{}` and `{}` overlap",
+                first.label, second.label
+            ));
         }
     }
     Ok(())
@@ -449,13 +464,13 @@ fn check_limits(needed: &Limits, declared: &Limits) -> Check {
     let used = needed.named();
     match used.iter().zip(declared.named()).find(|((_, needed), (_, declared))| needed > declared) {
         Some(((name, needed), (_, declared))) => {
-            fault(format!("{name} is declared as {declared}, but {needed} is used"))
+            fault(format!("the limit {name} is declared as {declared}, but {needed} is used"))
         }
         None => Ok(()),
     }
 }
 
-/// Symbol values with every symbol at its minimum, and with every symbol at its maximum.
+/// Returns the symbol values with every symbol at its minimum, and with every symbol at its maximum.
 pub(super) fn symbol_extremes(function: &Function) -> [Vec<i64>; 2] {
     [
         function.symbols.iter().map(|symbol| symbol.min).collect(),
@@ -481,7 +496,9 @@ fn lookup<'a, T>(list: &'a [T], index: u32, what: &str) -> Check<&'a T> {
 fn check_inside(offset: u64, size: u64, total: u64) -> Check {
     match offset.checked_add(size).is_some_and(|end| end <= total) {
         true => Ok(()),
-        false => fault(format!("offset {offset} and size {size} do not lie inside {total} bytes")),
+        false => {
+            fault(format!("a range of {size} bytes at offset {offset} exceeds its slot of {total} bytes"))
+        }
     }
 }
 

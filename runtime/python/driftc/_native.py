@@ -23,9 +23,9 @@ from typing import Any, Sequence
 
 MAX_RANK = 8
 REQUEST = 7
-#: Names of element types, in the order of drift_Dtype.
+#: Names of the element types, in the order of the C enum drift_Dtype.
 DTYPES = ["f32", "f16", "bf16", "f64", "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
-#: Number of each element type in drift_Dtype.
+#: Number of each element type in the C enum drift_Dtype.
 DTYPE_NUMBERS = {name: number for number, name in enumerate(DTYPES)}
 
 
@@ -101,18 +101,18 @@ class TimeStruct(ctypes.Structure):
     _fields_ = [("label", c_char_p), ("start_ns", c_double), ("end_ns", c_double)]
 
 
-#: Callback for a token. Returning 0 ends generation.
+#: Type of the callback for a generated token. If the callback returns 0, the generation ends.
 Each = ctypes.CFUNCTYPE(c_int, c_uint32, c_void_p)
 
 
 class Handle(ctypes.Structure):
-    """A drift_Session, drift_Generator, drift_Array or drift_Ticket, passed as its id."""
+    """A drift_Session, drift_Generator, drift_Array or drift_Ticket of the C interface: a struct with one id."""
 
     _fields_ = [("id", c_uint64)]
 
 
 _S, _N, _SHAPE = Handle, c_char_p, POINTER(c_size_t)
-#: Argument types of each function that returns a status.
+#: Argument types of each C function that returns a status, by its name without `drift_`.
 _FUNCTIONS = {
     "open_together": [POINTER(c_char_p), c_size_t, POINTER(Options), POINTER(Handle)],
     "close": [_S],
@@ -146,7 +146,7 @@ _FUNCTIONS = {
 
 
 def _path() -> str:
-    """Returns the path of the library: DRIFT_LIBRARY, or a file next to this one."""
+    """Returns the path of libdrift: the environment variable DRIFT_LIBRARY, else a file in the folder of this module."""
     given = os.environ.get("DRIFT_LIBRARY")
     if given:
         return given
@@ -173,7 +173,7 @@ def _bound(name: str) -> Any:
     return function
 
 
-#: Functions that return a status, by name without `drift_`.
+#: C functions that return a status, by their name without `drift_`.
 calls = {name: _bound(name) for name in _FUNCTIONS}
 
 
@@ -183,13 +183,13 @@ def message() -> str:
 
 
 def check(status: int) -> None:
-    """Raises :class:`Error` if a call failed."""
+    """Raises :class:`Error` with the library's message if the status of a call is an error."""
     if status:
         raise Error(message())
 
 
 class Owner:
-    """Owner of a session in the library. Closes the session when no Python session and no array uses it any more."""
+    """Owner of a session of the C library. Closes that session when no Python session and no array uses it any more."""
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
@@ -207,7 +207,7 @@ class Owner:
         return names
 
     def describe_all(self, call: str, struct: Any, *arguments: Any) -> list[Any]:
-        """Calls a describing function with indices from 0 until there are no more items, and returns all items."""
+        """Calls a C function that describes one item, such as drift_port, for all indices from 0. Returns all items."""
         found: list[Any] = []
         while True:
             item = struct()
@@ -234,7 +234,7 @@ def open_owners(
     frames: int,
     trust_file: bool,
 ) -> list[Owner]:
-    """Loads bundles on one device."""
+    """Loads bundles on one device, and returns an owner for each session."""
     load_options = options(device, target, pipeline_cache, frames, trust_file)
     names = (c_char_p * len(paths))(*[os.fsencode(path) for path in paths])
     handles = (Handle * len(paths))()
@@ -250,7 +250,7 @@ def dims(shape: Sequence[int]) -> Any:
 
 
 class Memory:
-    """Memory of a session that numpy uses without a copy. It keeps the session's memory alive."""
+    """Memory of a session that numpy uses without a copy. This object keeps the session and so the memory alive."""
 
     def __init__(self, owner: Owner, address: int, shape: Sequence[int], typestr: str, readonly: bool) -> None:
         self._owner = owner
@@ -263,8 +263,8 @@ class Memory:
 
 
 class DeviceArray:
-    """An array in device memory: an output of a run, or external memory. It keeps the memory alive but not the contents:
-    later runs overwrite an output."""
+    """An array in device memory: an output of a run, or external memory. The array keeps the memory allocated but not the
+    contents: later runs overwrite an output."""
 
     def __init__(self, handle: Handle, dtype: str) -> None:
         self._handle = handle

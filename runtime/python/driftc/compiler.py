@@ -68,7 +68,8 @@ def verify(
 ) -> dict[str, Any]:
     """Compiles a model, runs it on this device, and compares the outputs with the CPU reference and with expected arrays.
 
-    Returns the comparison, whatever its outcome. Raises :class:`driftc.Error` if there is nothing to compare.
+    Returns the report of ``driftc verify --json``, whether the outputs are equal or not. Raises :class:`driftc.Error` if the
+    model does not compile or run.
     """
     with _Files() as files:
         command = ["verify", files.model(model, args), "-t", target, "--precision", precision, "--json"]
@@ -88,7 +89,8 @@ def targets() -> list[dict[str, Any]]:
 
 
 def program() -> str:
-    """Returns the path of the program: the variable DRIFTC, a file next to the Python interpreter, or from PATH."""
+    """Returns the path of the program `driftc`: the environment variable DRIFTC, else a file next to the Python interpreter, else
+    a program in PATH."""
     beside = Path(sys.executable).with_name("driftc.exe" if os.name == "nt" else "driftc")
     found = os.environ.get("DRIFTC") or (str(beside) if beside.exists() else shutil.which("driftc"))
     if found is None:
@@ -97,7 +99,7 @@ def program() -> str:
 
 
 def _json(command: Sequence[str]) -> Any:
-    """Runs a command and returns its JSON output, even if the command failed after printing it."""
+    """Runs a command of `driftc` and returns its JSON output, even if the command failed after printing the output."""
     done = subprocess.run(
         [program(), *command], capture_output=True, text=True, encoding="utf-8", check=False
     )
@@ -107,7 +109,7 @@ def _json(command: Sequence[str]) -> Any:
 
 
 class _Files(contextlib.AbstractContextManager["_Files"]):
-    """Temporary files of a command, which are deleted after it."""
+    """Temporary files for a command of `driftc`, which are deleted after the command."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="driftc-")
@@ -138,7 +140,7 @@ class _Files(contextlib.AbstractContextManager["_Files"]):
         consts: Mapping[str, Any] | None,
         like: Mapping[str, Any] | None,
     ) -> list[str]:
-        """Returns the options that set sizes and constants."""
+        """Returns the command-line options that set sizes and constants."""
         options = []
         for name, size in (dims or {}).items():
             bounds = str(size) if isinstance(size, int) else f"{size[0]}..{size[1]}"
@@ -146,7 +148,7 @@ class _Files(contextlib.AbstractContextManager["_Files"]):
         return options + self.arrays("--const", consts) + self.arrays("--like", like)
 
     def arrays(self, option: str, arrays: Mapping[str, Any] | None) -> list[str]:
-        """Writes arrays to files, and returns the options that name them."""
+        """Writes arrays to files, and returns the command-line options that name the files."""
         return [argument for pair in self._arrays(option, arrays or {}) for argument in pair]
 
     def _arrays(self, option: str, arrays: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Language models: generation on token ids, without a tokenizer."""
+"""Language models: text generation on token ids, without a tokenizer."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _ENDED = ["stop", "length", "caller"]
 
 @dataclass(frozen=True)
 class Generated:
-    """Result of a generation."""
+    """Result of a call of :meth:`Generator.generate`."""
 
     #: Generated tokens, without a stop token.
     tokens: list[int]
-    #: Reason why generation ended: stop, length or caller.
+    #: Reason why the generation ended: ``stop`` (a stop token), ``length`` (``max_tokens``) or ``caller`` (the callback).
     ended: str
-    #: Id of the stop token, if there was one.
+    #: Id of the stop token that ended the generation; None if no stop token did.
     stop: int | None
-    #: Number of prompt tokens that the KV cache lacked.
+    #: Number of tokens of the text that the KV cache lacked at the start, so that the model evaluated them.
     prompt_tokens: int
-    #: Seconds from the call to the first token.
+    #: Seconds from the call to the first generated token.
     prompt_time: float
-    #: Seconds from the first token to the last token.
+    #: Seconds from the first to the last generated token.
     decode_time: float
 
 
 class Generator:
-    """A language model on a device, with one text. Use it as a context manager, or :meth:`close` it."""
+    """A language model on a device, with the tokens of one text. Use the generator as a context manager, or :meth:`close` it."""
 
     def __init__(
         self,
@@ -44,15 +44,15 @@ class Generator:
         frames: int = 2,
         trust_file: bool = False,
     ) -> None:
-        """Loads the bundle of a language model. The options are the same as for :class:`driftc.Session`. With greedy sampling,
-        up to ``frames`` steps are in flight."""
+        """Loads the bundle of a language model. :class:`driftc.Session` explains the options. With greedy sampling, up to
+        ``frames`` decode steps are in flight."""
         cache = None if pipeline_cache is None else os.fspath(pipeline_cache)
         self._handle = Handle()
         load_options = options(device, target, cache, frames, trust_file)
         check(calls["generator_open"](os.fsencode(bundle), byref(load_options), byref(self._handle)))
         vocabulary, context = c_size_t(), c_size_t()
         check(calls["generator_sizes"](self._handle, byref(vocabulary), byref(context)))
-        #: Vocabulary size (ids are below it), and context length in tokens.
+        #: Vocabulary size (token ids are below it), and context length in tokens.
         self.vocabulary, self.context = vocabulary.value, context.value
 
     def __enter__(self) -> "Generator":
@@ -70,12 +70,12 @@ class Generator:
         self.close()
 
     def close(self) -> None:
-        """Frees the model. A second call does nothing."""
+        """Frees the model and its device memory. A second call does nothing."""
         calls["generator_close"](self._handle)
 
     @property
     def text(self) -> list[int]:
-        """Token ids of the text."""
+        """Token ids of the generator's text."""
         count = c_size_t()
         check(calls["text"](self._handle, None, 0, byref(count)))
         ids = (c_uint32 * count.value)()
@@ -83,7 +83,8 @@ class Generator:
         return list(ids)
 
     def set_text(self, ids: Sequence[int]) -> int:
-        """Replaces the tokens of the text. Returns the length of the common prefix with the old text, whose KV cache is kept."""
+        """Replaces the tokens of the generator's text. The KV cache of the common prefix with the old text is kept. Returns the
+        number of tokens that the KV cache still holds."""
         kept = c_size_t()
         check(calls["set_text"](self._handle, (c_uint32 * len(ids))(*ids), len(ids), byref(kept)))
         return kept.value
@@ -101,16 +102,17 @@ class Generator:
         draft: bool = False,
         each: Callable[[int], object] | None = None,
     ) -> Generated:
-        """Generates tokens and appends them to the text, which must have at least one token.
+        """Generates tokens and appends them to the generator's text, which must have at least one token.
 
-        :param stops: ids of stop tokens, which end the text.
-        :param temperature: divisor of the logits; 0 selects the most likely token.
-        :param top_k: number of most likely tokens to sample from; 0: all.
-        :param top_p: probability mass of the most likely tokens to sample from; 1: all.
-        :param repetition_penalty: values above 1 make tokens of the text less likely.
+        :param stops: ids of the stop tokens, which end the generation.
+        :param temperature: divisor of the logits before sampling; 0 always selects the most likely token.
+        :param top_k: number of most likely tokens to sample from; 0 means all tokens.
+        :param top_p: probability mass of the most likely tokens to sample from; 1 means all tokens.
+        :param repetition_penalty: penalty factor for tokens that the text contains: divides their positive logits and
+            multiplies their negative ones; 1 means no penalty.
         :param seed: seed of the random numbers. Equal seeds give equal texts.
-        :param draft: speculative decoding with draft tokens from an n-gram search in the text.
-        :param each: callback that receives every token except a stop token. Returning False ends generation.
+        :param draft: True to use draft tokens from an n-gram search in the text for speculative decoding.
+        :param each: callback that receives every token except a stop token. If it returns False, the generation ends.
         """
         tokens: list[int] = []
         raised: list[BaseException] = []

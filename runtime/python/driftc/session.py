@@ -63,14 +63,14 @@ class Port:
     """An input or output of a function."""
 
     name: str
-    #: Element type of its arrays: f32, i64, ...
+    #: Element type of the arrays that the caller passes or receives: f32, i64, ...
     type: str
     #: Element type on the device: f32, f16, i32 or u32.
     device_type: str
-    #: Minimum and maximum shape; equal if all sizes are fixed.
+    #: Minimum and maximum shape of the arrays; equal if all sizes are fixed.
     min_shape: tuple[int, ...]
     max_shape: tuple[int, ...]
-    #: Element type of its arrays in numpy.
+    #: The numpy type for `type`.
     dtype: np.dtype = field(init=False, compare=False)
     text: bytes = field(init=False, compare=False, repr=False)
     code: int = field(init=False, compare=False, repr=False)
@@ -151,7 +151,7 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Closes the session. Arrays from :meth:`input` and :meth:`output` keep their memory alive."""
+        """Closes the session. Arrays that :meth:`input` and :meth:`output` returned remain valid."""
         # Id 0 is no session, so later calls fail with the library's message.
         self._owner, self._handle = None, Handle(0)
 
@@ -179,17 +179,17 @@ class Session:
 
     @property
     def target(self) -> str:
-        """Target of the variant in use."""
+        """Target of the bundle's variant in use."""
         return self._open().name("target")
 
     def stats(self) -> dict[str, int]:
-        """Returns the numbers of pipelines, allocations and allocated bytes. They do not change after loading."""
+        """Returns the numbers of pipelines, memory allocations and allocated bytes. They do not change after loading."""
         stats = StatsStruct()
         check(calls["stats"](self._handle, byref(stats)))
         return {name: getattr(stats, name) for name, _ in StatsStruct._fields_}
 
     def set_symbol(self, name: str, value: int, function: str = "main") -> None:
-        """Sets a symbol that no input shape determines, for all runs until it is set again."""
+        """Sets the value of a symbol that no input shape determines. The value applies to all runs until it is set again."""
         check(calls["set_symbol"](self._handle, function.encode(), name.encode(), value))
 
     def run(
@@ -228,8 +228,8 @@ class Session:
         check(calls["reset_states"](self._handle))
 
     def write(self, inputs: Mapping[str, Any], *, function: str = "main") -> None:
-        """Writes inputs, for all runs until they are written again. Values are numpy arrays of the port's type in any memory
-        order, objects that support DLPack, lists of numbers, or :class:`DeviceArray`."""
+        """Writes inputs by name. They keep their values for all runs until they are written again. Values are numpy arrays of
+        the port's type in any memory order, objects that support DLPack, lists of numbers, or :class:`DeviceArray`."""
         described = self._function(function)
         for name, value in inputs.items():
             port = described.inputs.get(name)
@@ -253,8 +253,8 @@ class Session:
         *,
         function: str = "main",
     ) -> Ticket:
-        """Starts a run and returns without waiting; :meth:`collect` waits for it. If all frames are in flight, the call waits
-        for the oldest run, whose outputs are lost."""
+        """Starts a run and returns without waiting for it; :meth:`collect` waits for the run. If all frames are in flight, the
+        call waits for the oldest run, whose outputs are lost."""
         described = self._function(function)
         self.write(inputs or {}, function=function)
         names = described.names if outputs is None else outputs
@@ -264,11 +264,14 @@ class Session:
         return Ticket(ticket, function)
 
     def wait(self, ticket: Ticket) -> None:
-        """Waits for a run."""
+        """Waits for the end of a submitted run."""
         check(calls["wait"](self._handle, ticket._handle))
 
     def collect(self, ticket: Ticket, outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Waits for a run and returns its requested outputs (default: all outputs)."""
+        """Waits for a submitted run and returns its outputs by name.
+
+        :param outputs: names of the outputs to return (default: all outputs).
+        """
         self.wait(ticket)
         described = self._function(ticket.function)
         names = described.names if outputs is None else outputs
@@ -279,9 +282,10 @@ class Session:
         return found
 
     def input(self, name: str, shape: Sequence[int] | None = None, *, function: str = "main") -> np.ndarray:
-        """Returns the memory of an input, as an array of the device type to be filled before the next run.
+        """Returns the transfer memory of an input, as an array of the device type. Fill the array before the next run.
 
-        The input counts as written from this call on. Call it again for each run with other values. Reading it may be slow.
+        The input counts as written from this call on. Call this method again for each run with other values. Reading the array
+        may be slow.
 
         :param shape: shape of the input, if sizes are known only at run time (default: the maximum shape).
         """
@@ -296,9 +300,10 @@ class Session:
         return np.asarray(Memory(self._open(), memory.value or 0, sizes, _NUMPY[port.device_type].str, False))
 
     def output(self, name: str, ticket: Ticket | None = None, *, function: str = "main") -> np.ndarray:
-        """Returns an output in transfer memory, as a read-only array of the device type. The next run overwrites it.
+        """Returns an output in transfer memory, which host and device both access, as a read-only array of the device type. The
+        next run overwrites the array.
 
-        :param ticket: a run that was waited for (default: the last run).
+        :param ticket: a run that was waited for (default: the function's last run).
         """
         described = self._function(function if ticket is None else ticket.function)
         port, view = self._output(described, name), ViewStruct()
@@ -318,7 +323,7 @@ class Session:
         return DeviceArray(array, port.device_type)
 
     def deliver(self, name: str, to: DeviceArray, *, function: str = "main") -> None:
-        """Copies an output of the last run to a device array, and waits for the copy."""
+        """Copies an output of the function's last run to a device array, and waits for the copy."""
         described = self._function(function)
         port = self._output(described, name)
         check(calls["deliver"](self._handle, described.name, port.text, to._handle))
@@ -334,7 +339,8 @@ class Session:
     def import_fd(
         self, descriptor: int, dtype: str, shape: Sequence[int], *, allocation: int = 0
     ) -> DeviceArray:
-        """Imports memory of another API or process by an opaque file descriptor. The session takes ownership of the descriptor.
+        """Imports device memory of another API or process as an array, by an opaque file descriptor. The session takes ownership
+        of the descriptor.
 
         :param allocation: byte size of the exported allocation, if it is larger than the array.
         """
@@ -362,7 +368,7 @@ class Session:
         return port
 
     def _copy(self, described: _Function, port: Port) -> np.ndarray:
-        """Returns a copy of an output of the last run."""
+        """Returns a copy of an output of the function's last run."""
         shape: Sequence[int] = port.max_shape
         if not port.is_static:
             view = ViewStruct()
@@ -390,7 +396,7 @@ def open_together(
     target: str | None = None,
     frames: int = 1,
 ) -> list[Session]:
-    """Loads several bundles on one device, so that outputs of one can be inputs of another without the host."""
+    """Loads several bundles on one device, so that outputs of one session can be inputs of another without a copy to the host."""
     sessions = []
     for owner in open_owners([os.fspath(bundle) for bundle in bundles], device, target, None, frames, False):
         session = Session.__new__(Session)
@@ -400,7 +406,7 @@ def open_together(
 
 
 def _array(name: str, value: Any, dtype: np.dtype) -> np.ndarray:
-    """Converts a value to an array of this type in C order."""
+    """Converts a value to a numpy array of this type in C order."""
     if not isinstance(value, np.ndarray):
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16:

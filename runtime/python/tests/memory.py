@@ -1,4 +1,7 @@
-"""Passes arrays in every supported way; `runtime/c/memcheck.sh` runs it under valgrind. memory.py compile|run BUNDLE"""
+"""Passes arrays to a bundle in every supported way; `runtime/c/memcheck.sh` runs this script under valgrind.
+
+Usage: memory.py compile|run BUNDLE
+"""
 
 import sys
 

@@ -1,5 +1,5 @@
-//! Common interface of the backends: a selected device, an open device, a loaded variant, and device memory. If
-//! only one backend is built, these types resolve to it.
+//! Common interface of the backends: a selected device, an open device, a loaded variant, and device memory. If only
+//! one backend is built, these types are the types of that backend.
 
 use super::DeviceInfo;
 #[cfg(feature = "vulkan")]
@@ -60,7 +60,7 @@ pub(crate) enum DeviceRange {
     Wgpu(webgpu::ErasedRange),
 }
 
-/// Objects created on a device.
+/// Counts of pipelines, memory allocations and allocated bytes of a device.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) pipelines: AtomicU32,
@@ -83,9 +83,9 @@ pub(crate) struct LoadRequest<'a> {
     pub(crate) conversations: usize,
 }
 
-/// A run: the function, its frame, and the copies before and after it. Function `first` owns the ports;
-/// function `index` is executed and described by `described`. `uploads` and `downloads` are (port, offset,
-/// size) of ports of `first`.
+/// A run to submit: the function, its frame, and the copies before and after the dispatches. The function with index `first`
+/// owns the ports. The function with index `index` is executed; `described` is its description in the bundle. `uploads` and
+/// `downloads` are (port, offset, size) of ports of `first`.
 pub(crate) struct Launch<'a> {
     #[cfg_attr(not(feature = "vulkan"), expect(dead_code))]
     pub(crate) described: &'a Function,
@@ -133,8 +133,8 @@ impl Candidate {
         }
     }
 
-    /// Opens the device for these variants. `always_stage` disables direct host access to device memory. wgpu
-    /// ignores it, because it manages staging itself.
+    /// Opens the device for these variants. `always_stage` disables direct host access to device memory. The wgpu
+    /// backend ignores this flag, because wgpu manages staging itself.
     #[cfg_attr(not(feature = "vulkan"), expect(unused_variables))]
     pub(crate) fn open(self, variants: &[&Variant], always_stage: bool) -> Result<Context> {
         match self {
@@ -158,23 +158,25 @@ pub(crate) fn load(context: &Context, source: &LoadRequest<'_>) -> Result<Replay
     }
 }
 
-/// Operations on a loaded variant. Everything is addressed by index. Names, types, shapes and symbols belong to
-/// the session.
+/// Operations on a loaded variant. Functions, inputs, outputs and states are addressed by index. Only the session knows
+/// names, types, shapes and symbols.
 pub(crate) trait Replay: Send + Sync {
     fn info(&self) -> &DeviceInfo;
 
     fn counts(&self) -> &Counts;
 
-    /// Memory that an input's array is written to. The frame must not be in flight.
+    /// Returns the memory of an input that the host writes the input's array to. The frame must not be in flight.
     fn input(&mut self, frame: usize, function: usize, index: usize) -> Option<&mut [u8]>;
 
-    /// Copies an input, given as (function, index), from one frame to another. `place` is (offset, size).
+    /// Copies the bytes of an input, given as (function, index), from one frame to another. `place` is the (offset,
+    /// size) of the bytes.
     fn copy_input(&mut self, frames: (usize, usize), input: (usize, usize), place: (u64, u64));
 
-    /// Memory that an output's array is read from, after a run that downloaded it.
+    /// Returns the memory of an output that the host reads the output's array from, after a run that downloaded the
+    /// output.
     fn output(&self, frame: usize, function: usize, index: usize) -> Option<&[u8]>;
 
-    /// Device memory of an output. `place` is (offset, size).
+    /// Returns the device memory of an output. `place` is the (offset, size) of the array in the output's slot.
     fn device_output(
         &self,
         frame: usize,
@@ -183,17 +185,19 @@ pub(crate) trait Replay: Send + Sync {
         place: (u64, u64),
     ) -> Option<DeviceRange>;
 
-    /// Copies on the device after all submitted runs, and waits. Both ranges belong to this device.
+    /// Copies between two ranges of device memory after all submitted runs, and waits for the copy. Both ranges belong
+    /// to this device.
     fn copy(&mut self, from: &DeviceRange, to: &DeviceRange) -> Result<()>;
 
     /// True if the range belongs to this device context.
     fn owns(&self, range: &DeviceRange) -> bool;
 
-    /// The params slot, and the grids stored after it: three words for each dispatch without a constant grid.
+    /// Returns the memory of the params slot, and of the grids stored after it: three words for each dispatch without a
+    /// constant grid.
     fn params(&mut self, frame: usize, function: usize) -> Option<(&mut [u8], &mut [u8])>;
 
-    /// Uploads inputs, runs the function, and downloads outputs. The frame must not be in flight; afterwards it
-    /// is.
+    /// Submits a run, which uploads inputs, runs the function and downloads outputs. The frame must not be in flight
+    /// before this call, and is in flight after it.
     fn submit(&mut self, launch: &Launch<'_>) -> Result<()>;
 
     /// Waits for the run of a frame if it is in flight, and makes its outputs visible to the host.
@@ -202,8 +206,8 @@ pub(crate) trait Replay: Send + Sync {
     /// True if the frame is in flight.
     fn pending(&self, frame: usize) -> bool;
 
-    /// Runs once with a timestamp after every dispatch. Returns nanoseconds since the start of the run. The
-    /// first call creates the required objects.
+    /// Runs a function once with a timestamp after every dispatch. Returns the timestamps in nanoseconds since the
+    /// start of the run. The first call for a function takes longer, because it prepares the measurement.
     fn replay_timed(
         &mut self,
         frame: usize,
@@ -221,18 +225,18 @@ pub(crate) trait Replay: Send + Sync {
     /// Writes part of a state, given as (conversation, index, offset). The range must lie inside the state.
     fn write_state(&mut self, place: (usize, usize, u64), from: &[u8]) -> Result<()>;
 
-    /// Allocates memory, and returns it with a file descriptor for it.
+    /// Allocates device memory for export to other APIs, and returns the memory with its file descriptor.
     #[cfg(unix)]
     fn export(&self, size: u64) -> Result<(DeviceRange, OwnedFd)>;
 
-    /// Imports memory from a file descriptor.
+    /// Imports device memory of another API or process by a file descriptor.
     #[cfg(unix)]
     fn import(&self, size: u64, allocation: Option<u64>, descriptor: OwnedFd) -> Result<DeviceRange>;
 }
 
 #[cfg(feature = "vulkan")]
 impl DeviceRange {
-    /// The range, if it is in Vulkan memory.
+    /// Returns the range of Vulkan memory, or `None` if the range is in wgpu memory.
     pub(crate) fn vulkan(&self) -> Option<&vulkan::BufferRange> {
         match self {
             DeviceRange::Vulkan(range) => Some(range),
@@ -244,7 +248,7 @@ impl DeviceRange {
 
 #[cfg(feature = "wgpu")]
 impl DeviceRange {
-    /// The range, if it is in wgpu memory.
+    /// Returns the range of wgpu memory, or `None` if the range is in Vulkan memory.
     pub(crate) fn wgpu(&self) -> Option<&webgpu::ErasedRange> {
         match self {
             #[cfg(feature = "vulkan")]

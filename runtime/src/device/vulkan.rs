@@ -1,11 +1,11 @@
 //! The Vulkan backend, through `ash`: one device, one compute queue, everything created at load.
 //!
-//! `instance` finds devices, `capabilities` and `features` query their properties, `context` opens one,
-//! `blocks` allocates memory, `memory` has buffers, `images` creates images, `upload` fills the weights,
-//! `pipelines` creates pipelines on several threads, `record` writes command buffers, `frame` has the resources
-//! of a run in flight, `states` keeps the states, `load` creates all of these in parallel, and `replay` submits
-//! runs. Vulkan 1.1 is sufficient. Exactly the features that a bundle requires are enabled. Only this folder
-//! and the mapping of the bundle file use unsafe code.
+//! `instance` finds devices, `capabilities` and `features` query their properties, `context` opens a device, `blocks`
+//! allocates memory, `memory` has buffers, `images` creates images, `upload` fills the weights, `pipelines` creates
+//! pipelines on several threads, `record` writes command buffers, `frame` has the resources of a run in flight,
+//! `states` keeps the states, `load` creates all of these objects in parallel, and `replay` submits runs. Vulkan 1.1 is
+//! sufficient. Exactly the features that a bundle requires are enabled. In this crate, only this folder and the mapping
+//! of the bundle file use unsafe code.
 
 #[allow(unsafe_code)]
 mod blocks;
@@ -57,25 +57,27 @@ use super::DeviceInfo;
 use crate::error::{Error, Result};
 use ash::vk;
 
-/// All devices of this machine, the preferred one first.
+/// Returns all Vulkan devices of this machine, the preferred device first.
 pub fn devices() -> Result<Vec<DeviceInfo>> {
     let instance = instance::Instance::load()?;
     Ok(selection::ranked_devices(instance)?.into_iter().map(|(_, info)| info).collect())
 }
 
-/// Properties of the selected device. `wanted` is an index into [`devices`] or part of a name. Without it the
-/// environment variable `DRIFT_DEVICE` selects the device, and without that the preferred device is used.
+/// Returns the properties of the selected device. `wanted` is an index into [`devices`] or part of a device name.
+/// Without `wanted`, the environment variable `DRIFT_DEVICE` selects the device; without that variable, the preferred
+/// device is used.
 pub fn probe(wanted: Option<&str>) -> Result<DeviceInfo> {
     let instance = instance::Instance::load()?;
     selection::select_device(instance, wanted).map(|(_, info)| info)
 }
 
-/// Returns a closure that converts a result of this Vulkan call to an error.
+/// Returns a closure that converts an error code of the Vulkan function `call` to an error.
 fn failed(call: &'static str) -> impl Fn(vk::Result) -> Error {
     move |code| failure(call, code)
 }
 
-/// Not part of the closure, which is instantiated at every call site.
+/// Converts the result of a failed Vulkan call to an error. This is no closure, because a closure is instantiated at
+/// every call site.
 #[inline(never)]
 fn failure(call: &'static str, code: vk::Result) -> Error {
     match code {
@@ -87,11 +89,11 @@ fn failure(call: &'static str, code: vk::Result) -> Error {
     }
 }
 
-/// Names of error codes that drivers return for several reasons. The others appear as numbers.
+/// Returns a description of a Vulkan error code, or the number of the code if this function has no description of it.
 fn code_name(code: vk::Result) -> String {
     let name = match code {
         vk::Result::ERROR_INITIALIZATION_FAILED => "initialization failed",
-        vk::Result::ERROR_EXTENSION_NOT_PRESENT => "an extension is not present",
+        vk::Result::ERROR_EXTENSION_NOT_PRESENT => "a requested extension is not present",
         vk::Result::ERROR_FEATURE_NOT_PRESENT => "a feature is not present",
         vk::Result::ERROR_TOO_MANY_OBJECTS => "too many objects",
         vk::Result::ERROR_UNKNOWN => "unknown error",

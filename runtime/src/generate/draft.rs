@@ -1,4 +1,4 @@
-//! Draft tokens for speculative decoding, which `verify` checks several at a time.
+//! Draft tokens for speculative decoding. Function `verify` checks several draft tokens in one run.
 
 use super::{Generator, Request};
 use crate::error::{Error, Result};
@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 /// Source of draft tokens.
 #[derive(Default)]
 pub enum Draft {
-    /// No draft tokens: one token per step.
+    /// No draft tokens: each decode step generates one token.
     #[default]
     None,
-    /// Prompt lookup: the tokens that followed the last occurrence of the most recent n-gram.
+    /// Prompt lookup: the tokens that followed the last earlier occurrence of the n-gram at the end of the sequence.
     NGram,
     /// Greedy tokens of a smaller model with the same vocabulary.
     Model(Box<Generator>),
@@ -17,16 +17,17 @@ pub enum Draft {
     Function(Box<DraftFunction>),
 }
 
-/// Proposes draft tokens from the sequence so far and a maximum count. The first id outside the vocabulary and
-/// all ids after it are ignored.
+/// Function that proposes draft tokens. Its arguments are the token ids of the sequence so far and the maximum number
+/// of draft tokens. In its result, the first id outside the vocabulary and all ids after it are ignored.
 pub type DraftFunction = dyn FnMut(&[u32], usize) -> Result<Vec<u32>> + Send;
 
-/// Maximum and minimum n-gram length that must match.
+/// Maximum and minimum number of tokens in the n-gram at the end of the sequence that prompt lookup searches for.
 const MAX_NGRAM: usize = 4;
 const MIN_NGRAM: usize = 2;
 
 impl Draft {
-    /// Returns at most `n` draft tokens that continue the sequence; none if there is no basis for a draft.
+    /// Returns at most `n` draft tokens that continue the sequence `tokens`; none if the source of draft tokens
+    /// proposes none.
     pub(super) fn propose(&mut self, tokens: &[u32], n: usize) -> Result<Vec<u32>> {
         match self {
             _ if n == 0 => Ok(Vec::new()),
@@ -57,7 +58,8 @@ fn draft_with_model(model: &mut Generator, tokens: &[u32], n: usize) -> Result<V
     Ok(ids)
 }
 
-/// Returns the tokens that followed the last occurrence of the final n-gram. Prefers long n-grams.
+/// Returns at most `n` tokens that followed the last earlier occurrence of the n-gram at the end of the sequence. Tries
+/// long n-grams before short ones.
 fn ngram_continuation(tokens: &[u32], n: usize) -> &[u32] {
     for length in (MIN_NGRAM..=MAX_NGRAM).rev() {
         let Some(split) = tokens.len().checked_sub(length) else { continue };

@@ -1,36 +1,38 @@
-//! Chooses the number of draft tokens per verify run from the acceptance rate and the times of drafting,
-//! verifying and plain steps.
+//! Chooses the number of draft tokens per verify run from the acceptance rate and the times of drafting, verifying and
+//! plain steps. A plain step is a decode step without draft tokens.
 //!
-//! If each of n draft tokens is accepted with probability a, provided that its predecessors are, a verify run
-//! yields `1 + a + .. + a^n` tokens (Leviathan, Kalman and Matias 2023, "Fast Inference from Transformers via
-//! Speculative Decoding", equation 1). It costs one verify run and n draft tokens. If no n yields more tokens
-//! per second than plain steps, drafting pauses. Each consecutive pause is twice as long as the previous one.
+//! If each of n draft tokens is accepted with probability a, provided that its predecessors are, a verify run yields
+//! `1 + a + .. + a^n` tokens (Leviathan, Kalman and Matias 2023, "Fast Inference from Transformers via Speculative
+//! Decoding", equation 1). Its cost is the time of one verify run plus the time of drafting n tokens. If no n yields
+//! more tokens per second than plain steps, drafting pauses. Each consecutive pause is twice as long as the previous
+//! one.
 
 use std::time::Duration;
 
-/// Verify runs before the acceptance rate is used, and draft tokens of each.
+/// Number of verify runs before the measured acceptance rate is used, and number of draft tokens in each of these runs.
 const WARMUP_RUNS: usize = 3;
 const WARMUP_DRAFT: usize = 4;
-/// Plain steps that measure their duration.
+/// Number of decode steps without draft tokens that run once to measure the time of such a step.
 const PROBE_STEPS: usize = 8;
-/// Steps of the shortest and the longest pause.
+/// Number of decode steps in the shortest and in the longest pause of drafting.
 const MIN_PAUSE: usize = 32;
 const MAX_PAUSE: usize = 256;
-/// Weight of earlier verify runs, per further run.
+/// Factor by which each verify run multiplies the weight of all earlier runs in the acceptance rate.
 const DECAY: f64 = 0.9;
-/// A smaller draft is selected if it loses at most this fraction of the best token rate.
+/// Fraction of the best generation rate (tokens per second) that may be lost: the smallest number of draft tokens
+/// within this tolerance is selected.
 const RATE_TOLERANCE: f64 = 0.05;
 
 /// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Verify at most this many draft tokens.
+    /// Draft at most this many tokens and verify them in one run.
     Draft(usize),
-    /// Generate this many tokens without drafts.
+    /// Generate this many tokens in decode steps without draft tokens.
     Plain(usize),
 }
 
-/// Exponential moving average in seconds.
+/// Exponential moving average of a duration, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean(Option<f64>);
 
@@ -41,32 +43,34 @@ impl Mean {
     }
 }
 
-/// Acceptance statistics of a generation, and time statistics over all generations.
+/// Acceptance statistics of the current generation, and time statistics over all generations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DraftSchedule {
     verify_runs: usize,
-    /// True if any generation had a verify run.
+    /// True if any generation so far verified draft tokens.
     had_verify_run: bool,
-    /// Draft tokens whose predecessors were accepted, and the accepted ones among them.
+    /// Number of draft tokens whose predecessors in the same run were accepted, and number of accepted draft tokens.
+    /// Earlier verify runs count with less weight.
     tried: f64,
     accepted: f64,
     draft_time: Mean,
     verify_time: Mean,
     plain_time: Mean,
-    /// Steps of the last pause.
+    /// Number of decode steps in the last pause of drafting.
     pause_steps: usize,
-    /// True if the draft has yet to read tokens that were generated without it.
+    /// True if the draft model has not yet read tokens that were generated without it.
     draft_is_behind: bool,
 }
 
 impl DraftSchedule {
-    /// Starts a generation. Acceptance statistics of earlier ones do not apply to it.
+    /// Starts a generation. Discards the acceptance statistics of earlier generations.
     pub(super) fn begin(&mut self) {
         (self.verify_runs, self.tried, self.accepted, self.pause_steps, self.draft_is_behind) =
             (0, 0.0, 0.0, 0, true);
     }
 
-    /// Selects the next action. A verify run takes at most `max_draft` draft tokens, which is at least one.
+    /// Selects the next action: to draft and verify tokens, or to run plain steps. A verify run takes at most
+    /// `max_draft` draft tokens; `max_draft` is at least 1.
     pub(super) fn next_action(&mut self, max_draft: usize) -> Action {
         if self.verify_runs < WARMUP_RUNS {
             return Action::Draft(WARMUP_DRAFT.min(max_draft));
@@ -89,8 +93,9 @@ impl DraftSchedule {
         Action::Plain(self.pause_steps)
     }
 
-    /// Expected tokens of a verify run with `n` draft tokens. The acceptance rate is one standard deviation
-    /// above the measured one, because a draft length that is no longer tried could not show an improvement.
+    /// Returns the expected number of tokens that a verify run with `n` draft tokens yields. It assumes an acceptance
+    /// rate one standard deviation above the measured rate, because a draft length that is no longer tried could not
+    /// show an improvement.
     fn expected_tokens(&self, n: usize) -> f64 {
         let tried = self.tried.max(1.0);
         let seen = self.accepted / tried;
@@ -98,7 +103,8 @@ impl DraftSchedule {
         (0..n).fold(1.0, |tokens, _| 1.0 + chance * tokens)
     }
 
-    /// Records a verify run: the numbers of proposed and accepted draft tokens, and its times.
+    /// Records a verify run: the numbers of proposed and accepted draft tokens, and the times of drafting and
+    /// verifying.
     pub(super) fn record_verify(
         &mut self,
         (proposed, accepted): (usize, usize),
@@ -131,9 +137,9 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Runs `steps` actions and returns the numbers of draft tokens and tokens, and the time. In each verify
-    /// run the first `good` draft tokens are accepted. A draft token takes `draft_ms` milliseconds, a verify run 2
-    /// and a plain step 1.
+    /// Simulates `steps` actions that the schedule selects. Returns the number of draft tokens, the number of generated
+    /// tokens, and the simulated time. In each verify run the first `good` draft tokens are accepted. A draft token
+    /// takes `draft_ms` milliseconds, a verify run 2 ms and a plain step 1 ms.
     fn run(
         schedule: &mut DraftSchedule,
         steps: usize,

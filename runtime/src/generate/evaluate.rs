@@ -7,22 +7,23 @@ use crate::error::{Error, Result};
 use crate::format::HostType;
 use crate::session::Ticket;
 
-/// A submitted run whose last token is the last token of the sequence.
+/// A submitted run of a function that evaluates the last token of the sequence.
 #[derive(Clone, Copy)]
 pub(super) struct Evaluated {
     pub(super) ticket: Ticket,
-    /// Row of the run's outputs that belongs to the last token.
+    /// Index of the row of the run's outputs that belongs to the last token of the sequence.
     pub(super) row: usize,
-    /// True if the device keeps the next token for a further step.
+    /// True if the device also keeps the next token, in the state `token`, so that a further decode step can read it
+    /// there.
     pub(super) on_device: bool,
 }
 
-/// Id in the place of the token that the device keeps.
+/// Id in input `ids` that stands for the token that the device keeps in the state `token`.
 const DEVICE_TOKEN: i64 = -1;
 
 impl Generator {
-    /// Submits runs for all tokens that the KV caches lack, at least for the last token. The last run produces
-    /// `output`.
+    /// Submits runs for all tokens of the conversation that the KV caches lack, and always for the last token. The last
+    /// run copies `output` to the host.
     pub(super) fn evaluate(&mut self, output: &str) -> Result<Evaluated> {
         let length = self.tokens().len();
         let last = length.checked_sub(1).ok_or(Error::EmptyPrompt)?;
@@ -47,14 +48,14 @@ impl Generator {
         }
     }
 
-    /// Submits a step for the token that the device keeps. Returns `None` if the context is full, or if the
-    /// step is the first one beyond the RoPE threshold. The input keeps its value unless `write`.
+    /// Submits a decode step for the token that the device keeps. Returns `None` if the context is full, or if the step
+    /// is the first step beyond the RoPE threshold. Writes [`DEVICE_TOKEN`] to input `ids` only if `write` is true.
     pub(super) fn evaluate_device_token(&mut self, write: bool) -> Result<Option<Evaluated>> {
         let ids: &[i64] = if write { &[DEVICE_TOKEN] } else { &[] };
         self.evaluate_one(ids, &["next"])
     }
 
-    /// Submits a step for one id, or for the current value of the input if `ids` is empty.
+    /// Submits a decode step for one token id, or for the current value of input `ids` if the list `ids` is empty.
     fn evaluate_one(&mut self, ids: &[i64], outputs: &[&str]) -> Result<Option<Evaluated>> {
         let (decode, past) = (self.model.decode, self.conversation().cached);
         if !decode.fits(past) || self.conversation().long_rope != self.is_long_rope(past + 1) {
@@ -65,9 +66,9 @@ impl Generator {
         Ok(Some(Evaluated { ticket, row: 0, on_device: true }))
     }
 
-    /// Submits a step and the sampling of the next token on the device. The step evaluates the last token of
-    /// the sequence if it is the only token that the KV caches lack, else the token sampled last on the device.
-    /// Returns `None` as [`Generator::evaluate_device_token`] does.
+    /// Submits a decode step and the sampling of the next token on the device. The step evaluates the last token of the
+    /// sequence if it is the only token that the KV caches lack, else the token sampled last on the device. Returns
+    /// `None` in the cases in which [`Generator::evaluate_device_token`] does.
     pub(super) fn evaluate_and_sample(&mut self, settings: [f32; 4]) -> Result<Option<Ticket>> {
         let last = self
             .tokens()
@@ -82,7 +83,8 @@ impl Generator {
         self.session.submit(SAMPLE, &["next"]).map(Some)
     }
 
-    /// Waits for a token sampled on the device. Returns `None` if the host must sample it.
+    /// Waits for a run of function `sample`, and returns the token that it sampled on the device. Returns `None` if the
+    /// host must sample the token instead.
     pub(super) fn read_sampled_token(&mut self, ticket: Ticket) -> Result<Option<u32>> {
         self.session.collect(ticket, "next", &mut self.read_buffer)?;
         match self.read_buffer.to_f64().first() {
@@ -91,8 +93,8 @@ impl Generator {
         }
     }
 
-    /// Submits a run of `step` after `past` cached tokens, in a sequence of `length` tokens. The input keeps
-    /// its value if `ids` is empty.
+    /// Submits a run of function `step` on a sequence of `length` tokens, of which the first `past` are in the KV cache.
+    /// If the list `ids` is empty, the input `ids` keeps its value.
     pub(super) fn submit_step(
         &mut self,
         step: TokenFunction,
@@ -123,17 +125,17 @@ impl Generator {
         self.session.submit(step.name, outputs)
     }
 
-    /// Waits for a run, and returns its next tokens, one per row.
+    /// Waits for a run, and returns the token ids of its output `next`, one per row.
     pub(super) fn read_next_tokens(&mut self, ticket: Ticket) -> Result<Vec<u32>> {
         self.session.collect(ticket, "next", &mut self.read_buffer)?;
         self.buffered_ids()
     }
 
-    /// Token ids in the read buffer.
+    /// Returns the token ids in the read buffer, or an error if an id is outside the model's vocabulary.
     fn buffered_ids(&self) -> Result<Vec<u32>> {
         let vocabulary = self.model.vocabulary;
         let invalid = || Error::NotALanguageModel {
-            reason: format!("it generated a token outside its vocabulary of {vocabulary} tokens"),
+            reason: format!("the model generated a token id outside its vocabulary of {vocabulary} tokens"),
         };
         let token = |id: f64| match id >= 0.0 && (id as usize) < vocabulary {
             true => Ok(id as u32),
@@ -148,7 +150,7 @@ impl Generator {
         Ok(self.buffered_logits_row(row))
     }
 
-    /// A row of the logits in the read buffer.
+    /// Returns a row of the logits in the read buffer.
     pub(super) fn buffered_logits_row(&self, row: usize) -> &[[u8; 4]] {
         let start = row.saturating_mul(self.model.vocabulary);
         let logits = self.read_buffer.bytes.as_chunks::<4>().0;

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::format::{Expr, Function, HostType, Port, Variant};
 
-/// Name of the function that samples on the device.
+/// Name of the function that samples the next token on the device.
 pub(super) const SAMPLE: &str = "sample";
 
 /// The functions of a language model.
@@ -12,7 +12,7 @@ pub(super) struct LanguageModel {
     pub(super) prefill: Option<TokenFunction>,
     pub(super) verify: Option<TokenFunction>,
     pub(super) decode: TokenFunction,
-    /// True if the bundle has function `sample`, which samples from single-row logits on the device.
+    /// True if the bundle has function `sample`, which samples a token from one row of logits on the device.
     pub(super) has_sample: bool,
     pub(super) vocabulary: usize,
     /// Context length: the capacity of the KV caches in tokens.
@@ -23,23 +23,23 @@ pub(super) struct LanguageModel {
 #[derive(Clone, Copy)]
 pub(super) struct TokenFunction {
     pub(super) name: &'static str,
-    /// Number of ids in its input.
+    /// Number of token ids in the function's input `ids`.
     pub(super) chunk: usize,
-    /// Host type of the ids.
+    /// Element type of input `ids` on the host.
     pub(super) ids_type: HostType,
-    /// Maximum number of cached tokens before a run.
+    /// Maximum number of tokens that the KV caches may have before a run of the function.
     max_past: usize,
     /// True if the function has symbol `count`, the number of ids that are not padding.
     pub(super) has_count: bool,
     /// RoPE threshold of functions with symbol `length`: the maximum sequence length that uses the short RoPE
     /// factors.
     pub(super) rope_threshold: Option<usize>,
-    /// True if outputs have a row for every id, not only for the last one.
+    /// True if the outputs have a row for every token id of a run, not only for the last id.
     pub(super) row_per_token: bool,
 }
 
 impl TokenFunction {
-    /// True if some ids may be padding.
+    /// True if some token ids of a run may be padding.
     fn allows_padding(&self) -> bool {
         self.has_count || self.row_per_token
     }
@@ -51,7 +51,7 @@ impl TokenFunction {
 }
 
 impl LanguageModel {
-    /// Finds and checks the functions of a variant.
+    /// Finds and checks the functions of a language model in a variant.
     pub(super) fn from_variant(variant: &Variant) -> Result<LanguageModel> {
         let step = |name, rows| {
             let function = variant.functions.iter().find(|function| function.name == name);
@@ -62,7 +62,7 @@ impl LanguageModel {
         let Some((decode, vocabulary)) = decode else {
             let known: Vec<&str> = variant.functions.iter().map(|function| function.name.as_str()).collect();
             return Err(not_a_language_model(format!(
-                "no function `decode`; there are: {}",
+                "the bundle has no function `decode`, only: {}",
                 known.join(", ")
             )));
         };
@@ -73,7 +73,7 @@ impl LanguageModel {
         for (step, size) in [long, prefill, verify].into_iter().flatten() {
             if size != vocabulary {
                 return Err(not_a_language_model(format!(
-                    "`{}` has {size} logits, `decode` {vocabulary}",
+                    "function `{}` has {size} logits per token, but `decode` has {vocabulary}",
                     step.name
                 )));
             }
@@ -85,12 +85,13 @@ impl LanguageModel {
         Ok(LanguageModel { prefill_long, prefill, verify, decode, has_sample, vocabulary, context })
     }
 
-    /// Selects the function for the next ids, and the number of ids it evaluates. At least one id remains
-    /// (`rest`). Returns `None` if the context has no room.
+    /// Selects the function for the next run, and the number of token ids that the run evaluates. `past` is the number
+    /// of cached tokens, `rest` the number of remaining ids, at least 1. Returns `None` if the context has no room.
     ///
-    /// A chunk that is mostly padding costs more than runs of a smaller function. Up to a quarter of a chunk
-    /// therefore goes to `verify`. A long chunk saves less over shorter chunks: up to three quarters of it go
-    /// to `prefill`.
+    /// A chunk is the token ids of one run. A chunk that is mostly padding costs more than runs of a function with a
+    /// smaller chunk. Ids that fill at most a quarter of a `prefill` chunk are therefore evaluated by `verify`. A
+    /// `prefill_long` chunk saves less time over several `prefill` chunks: ids that fill at most three quarters of a
+    /// `prefill_long` chunk are evaluated by `prefill`.
     pub(super) fn select_function(&self, past: usize, rest: usize) -> Option<(TokenFunction, usize)> {
         let fits = |step: Option<TokenFunction>| step.filter(|step| step.fits(past));
         let (long, prefill, verify) = (fits(self.prefill_long), fits(self.prefill), fits(self.verify));
@@ -111,7 +112,7 @@ impl LanguageModel {
     }
 }
 
-/// Checks the ports of a function. Returns it with its vocabulary size.
+/// Checks the inputs, outputs and symbols of a function. Returns the function with its vocabulary size.
 fn check_function(
     name: &'static str,
     row_per_token: bool,
@@ -126,7 +127,10 @@ fn check_function(
         _ => return Err(lacks("input `ids` of shape [1, C], i32 or i64")),
     };
     if let Some(other) = function.inputs.iter().find(|port| port.name != "ids") {
-        return Err(not_a_language_model(format!("function `{name}` has another input, `{}`", other.name)));
+        return Err(not_a_language_model(format!(
+            "function `{name}` has an input besides `ids`: `{}`",
+            other.name
+        )));
     }
     let n_rows = if row_per_token { chunk } else { 1 };
     let count = function.symbols.iter().position(|symbol| symbol.name == "count");
@@ -161,8 +165,8 @@ fn check_function(
     ))
 }
 
-/// Constant sizes of a port. A dimension that is the symbol `counted.0` has the size `counted.1`. Returns
-/// `None` if another symbol occurs.
+/// Returns the sizes of a port. A dimension that is the symbol with index `counted.0` counts as the size `counted.1`.
+/// Returns `None` if another symbol occurs.
 fn constant_sizes(port: &Port, counted: Option<(u32, usize)>) -> Option<Vec<usize>> {
     let size = |dim: &Expr| match (dim.as_symbol(), counted) {
         (Some(symbol), Some((count, max))) if symbol == count => Some(max),
@@ -193,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Splits `rest` ids after `past` cached tokens into runs.
+    /// Splits `rest` token ids after `past` cached tokens into runs: names of functions, and numbers of ids.
     fn split_into_runs(model: &LanguageModel, past: usize, rest: usize) -> Vec<(&'static str, usize)> {
         let (mut past, mut rest, mut runs) = (past, rest, Vec::new());
         while rest > 0 {

@@ -1,6 +1,6 @@
 //! Random numbers determined by a seed, equal on every machine: SplitMix64.
 
-/// Returns the number with this index in the seed's sequence, at least 0 and below 1.
+/// Returns the random number with this index in the sequence of a seed: at least 0 and below 1.
 pub(super) fn uniform(seed: u64, index: usize) -> f32 {
     let state = seed.wrapping_add((index as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -3,22 +3,22 @@
 use super::random::uniform;
 use crate::error::{Error, Result};
 
-/// Maximum `top_k` of function `sample`.
+/// Maximum `top_k` that function `sample` supports.
 const MAX_DEVICE_TOP_K: usize = 64;
 
 /// Sampling parameters. The default is greedy: it selects the most likely token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// Divisor of the logits; 0 selects the most likely token.
+    /// Temperature: divisor of the logits before sampling; 0 always selects the most likely token.
     pub temperature: f32,
-    /// Number of most likely tokens to sample from; 0: all.
+    /// Number of most likely tokens to sample from; 0 means all tokens.
     pub top_k: usize,
-    /// Probability mass of the most likely tokens to sample from (nucleus sampling); 1: all.
+    /// Probability mass of the most likely tokens to sample from (nucleus sampling); 1 means all tokens.
     pub top_p: f32,
-    /// Penalty for tokens in the sequence: positive logits are divided by it, negative ones multiplied; 1:
-    /// none.
+    /// Penalty factor for tokens that the sequence contains: divides their positive logits and multiplies their
+    /// negative ones. 1 means no penalty.
     pub repetition_penalty: f32,
-    /// Seed of the random numbers. Equal seeds give equal results.
+    /// Seed of the random numbers. Equal seeds give equal tokens.
     pub seed: u64,
 }
 
@@ -29,12 +29,12 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// True if the token is the arg-max of the unmodified logits.
+    /// True if these parameters always select the arg-max of the unmodified logits.
     pub(super) fn is_greedy(&self) -> bool {
         self.temperature == 0.0 && self.repetition_penalty == 1.0
     }
 
-    /// Input `settings` of function `sample` for the token with this index.
+    /// Returns the value of input `settings` of function `sample` for the token with index `index` of a generation.
     pub(super) fn device_settings(&self, index: usize) -> [f32; 4] {
         [self.temperature, self.top_k as f32, self.top_p, uniform(self.seed, index)]
     }
@@ -68,7 +68,7 @@ impl Sampling {
 /// Samples tokens on the host.
 pub(super) struct Sampler {
     sampling: Sampling,
-    /// Buffers reused between tokens.
+    /// Buffers of the sampler that are reused between tokens.
     seen: Vec<bool>,
     candidates: Vec<(f32, u32)>,
 }
@@ -78,9 +78,9 @@ impl Sampler {
         Sampler { sampling: sampling.clone(), seen: Vec::new(), candidates: Vec::new() }
     }
 
-    /// Samples the token with index `index` of a generation. Among the candidates that `top_k` and `top_p`
-    /// leave, in descending order of logits, it is the first whose cumulative probability exceeds the random
-    /// number times the total.
+    /// Samples the token with index `index` of a generation. Among the candidates that `top_k` and `top_p` leave, in
+    /// descending order of logits, the sampled token is the first whose cumulative probability exceeds the random
+    /// number times the total probability.
     pub(super) fn sample(
         &mut self,
         tokens: &[u32],
@@ -148,8 +148,8 @@ fn order(a: &(f32, u32), b: &(f32, u32)) -> std::cmp::Ordering {
     b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
 }
 
-/// Sorts further elements of a list whose first `sorted` elements are in order. Returns the number of sorted
-/// elements.
+/// Extends the sorted beginning of a list of candidates, whose first `sorted` elements are already in order. Returns
+/// the new number of sorted elements.
 fn sort_next(list: &mut [(f32, u32)], sorted: usize) -> usize {
     let until = list.len().min(sorted * 4 + 64);
     let rest = list.get_mut(sorted..).unwrap_or_default();

@@ -1,9 +1,9 @@
 //! The generation loop.
 //!
-//! For greedy decoding and for sampling on the device, the device keeps the next token. Steps are submitted
-//! before the host has read earlier tokens; steps beyond the end of the generation are discarded. For sampling
-//! on the host, the host reads the logits of each step. With draft tokens, one verify run replaces several
-//! steps and gives the same tokens.
+//! For greedy decoding and for sampling on the device, the device keeps the next token. Decode steps are submitted
+//! before the host has read earlier tokens; steps beyond the end of the generation are discarded. For sampling on the
+//! host, the host reads the logits of each step. With draft tokens, one verify run replaces several steps and gives the
+//! same tokens.
 
 use super::draft::Draft;
 use super::draft_schedule::Action;
@@ -15,10 +15,10 @@ use crate::session::Ticket;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// State of a generation.
+/// State of a running generation.
 struct Progress<'a> {
     request: &'a Request,
-    /// Receives each token except a stop token, and returns false to stop.
+    /// Callback that receives each token except a stop token, and returns false to end the generation.
     on_token: &'a mut dyn FnMut(u32) -> bool,
     start: Instant,
     report: Report,
@@ -67,7 +67,7 @@ impl Generator {
         result.map(|()| progress.report)
     }
 
-    /// Greedy decoding of at most `max_tokens` further tokens, with up to one step per frame in flight.
+    /// Generates at most `max_tokens` further tokens greedily, with up to one decode step per frame in flight.
     fn generate_greedy(&mut self, progress: &mut Progress<'_>, max_tokens: usize) -> Result<()> {
         let mut in_flight: VecDeque<Evaluated> = VecDeque::with_capacity(self.session.frames());
         let end = progress.report.tokens.saturating_add(max_tokens).min(progress.request.max_tokens);
@@ -94,8 +94,8 @@ impl Generator {
         Ok(())
     }
 
-    /// Sampling on the device. Each token in flight needs two frames: one for `decode`, one for `sample`. The
-    /// host samples the first token, and tokens that `sample` leaves to it.
+    /// Generates tokens that are sampled on the device. Each token in flight needs two frames: one for `decode`, one
+    /// for `sample`. The host samples the first token, and each token that function `sample` leaves to the host.
     fn generate_on_device(&mut self, progress: &mut Progress<'_>) -> Result<()> {
         let sampling = &progress.request.sampling;
         let mut sampler = Sampler::new(sampling);
@@ -142,7 +142,7 @@ impl Generator {
         sampler.sample(self.tokens(), logits, index)
     }
 
-    /// Decoding with draft tokens, or with sampling on the host.
+    /// Generates tokens with draft tokens, or with sampling on the host.
     fn generate_with_drafts(&mut self, progress: &mut Progress<'_>, draft: &mut Draft) -> Result<()> {
         let mut sampler = Sampler::new(&progress.request.sampling);
         self.draft_schedule.begin();
@@ -178,8 +178,8 @@ impl Generator {
         Ok(())
     }
 
-    /// Evaluates the last token and draft tokens in one run. Appends the resulting tokens up to the first one
-    /// that differs from its draft token. Returns the number of accepted draft tokens.
+    /// Evaluates the last token and draft tokens in one run. Appends the resulting tokens up to and including the first
+    /// token that differs from its draft token. Returns the number of accepted draft tokens.
     fn verify_step(
         &mut self,
         progress: &mut Progress<'_>,

@@ -3,8 +3,8 @@
 use crate::device::backend::DeviceRange;
 use crate::format::DeviceType;
 
-/// An array in device memory: an output of a run, or external memory. It keeps the memory alive but not the
-/// contents: a later run in the same frame overwrites an output.
+/// An array in device memory: an output of a run, or external memory. The array keeps the memory allocated but does not
+/// protect its contents: the next run that uses the same frame (set of buffers for one run in flight) overwrites an output.
 #[derive(Clone)]
 pub struct DeviceArray {
     pub(super) range: DeviceRange,

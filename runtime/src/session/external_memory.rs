@@ -1,7 +1,7 @@
 //! Device memory shared with other APIs and processes by file descriptor.
 //!
-//! The descriptors are Vulkan's opaque file descriptors. CUDA, OpenCL and other Vulkan programs can import and
-//! export them on the same driver and device. External writes must be complete before a run that reads them is
+//! The descriptors are Vulkan's opaque file descriptors. CUDA, OpenCL and other Vulkan programs can import and export
+//! them on the same driver and device. Writes by other APIs must be complete before a run that reads the data is
 //! submitted.
 
 use super::Session;
@@ -13,8 +13,8 @@ use crate::format::{DeviceType, element_count};
 use std::os::fd::OwnedFd;
 
 impl Session {
-    /// Allocates an array in exportable memory, and returns a descriptor for other APIs. The exported size is
-    /// the array's size rounded up to a multiple of 4.
+    /// Allocates an array in device memory that can be exported, and returns a file descriptor for other APIs. The
+    /// exported size is the array's size rounded up to a multiple of 4.
     ///
     /// # Errors
     /// If the driver cannot export memory, or memory is exhausted.
@@ -24,7 +24,7 @@ impl Session {
         Ok((DeviceArray { range, dtype, shape: shape.to_vec() }, descriptor))
     }
 
-    /// Imports an array from another API or process by an opaque descriptor of the same driver and device.
+    /// Imports an array from another API or process by an opaque file descriptor of the same driver and device.
     /// `allocation` is the byte size of the exported allocation if it is larger than the array.
     ///
     /// # Errors

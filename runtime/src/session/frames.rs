@@ -1,7 +1,7 @@
 //! Runs: write inputs, submit, wait, read outputs.
 //!
-//! Runs use the frames in turn. Each frame records which version of each input, which parameters and which
-//! run's outputs it holds. A run waits until its frame is no longer in flight.
+//! Runs use the frames in turn. For each frame, the session records which version of each input, which parameters and
+//! which run's outputs the frame holds. A run waits until its frame is no longer in flight.
 
 use super::device_array::DeviceArray;
 use super::open::{find_function, find_name};
@@ -32,43 +32,45 @@ impl Ticket {
 pub(super) struct FramesInFlight {
     runs: Vec<FunctionInputs>,
     frames: Vec<Frame>,
-    /// Frame of the next run.
+    /// Index of the frame that the next run uses.
     next: usize,
-    /// Conversation whose states the next run uses.
+    /// Index of the conversation whose states the next run uses.
     pub(super) conversation: usize,
-    /// Counter of runs and written inputs.
+    /// Counter that numbers runs and versions of written inputs.
     clock: u64,
 }
 
-/// Inputs and symbols of a function. Only the general function of a name is used, not its specializations.
+/// Current inputs and symbol values of a function. Only the values of general functions are used; the values of
+/// specializations stay empty.
 #[derive(Default)]
 struct FunctionInputs {
     inputs: Vec<Input>,
-    /// Symbol values set by name.
+    /// Symbol values that the caller set by name.
     given: Vec<Option<i64>>,
-    /// The function of this name that ran last: the general one or a specialization.
+    /// Index of the function of this name that ran last: the general function or a specialization.
     replayed: Option<usize>,
     /// The last run.
     last: Option<Ticket>,
 }
 
-/// The current value of an input.
+/// Shape and version of the current value of an input, and the place where the value is stored.
 #[derive(Clone, Default)]
 struct Input {
     shape: Option<Vec<usize>>,
-    /// Frame that the value was written to, and its version; 0 if it was never written.
+    /// Index of the frame that the value was written to, and version number of the value. The version is 0 if the input
+    /// was never written.
     frame: usize,
     version: u64,
     /// Device array that the input is copied from, instead of a host array.
     fed: Option<DeviceArray>,
 }
 
-/// State of a frame.
+/// Record of one frame in the session: the run whose outputs the frame holds, and the values in its memory.
 struct Frame {
     /// Serial number of the run whose outputs the frame holds.
     serial: u64,
     result: Option<RunOutputs>,
-    /// State of each function in this frame.
+    /// For each function, the versions of its inputs and the symbol values that this frame holds.
     functions: Vec<FunctionInFrame>,
 }
 
@@ -76,13 +78,13 @@ struct Frame {
 struct RunOutputs {
     first: usize,
     symbols: Vec<i64>,
-    /// True for each output that is copied to the host.
+    /// For each output of the function, true if the output is copied to the host.
     outputs: Vec<bool>,
 }
 
 /// An output of a run.
 pub(super) struct RunOutput<'a> {
-    /// Indices of the function and of the output.
+    /// Index of the function in the variant, and index of the output among the outputs of the function.
     pub(super) function: usize,
     pub(super) index: usize,
     pub(super) port: &'a Port,
@@ -90,13 +92,14 @@ pub(super) struct RunOutput<'a> {
     requested: bool,
 }
 
-/// State of a function in a frame.
+/// Values of a function that a frame holds: versions of its inputs, and symbol values.
 #[derive(Clone)]
 struct FunctionInFrame {
-    /// Input versions in host memory, and input versions in device memory.
+    /// Version of each input's value in the frame's host memory, and version of each input's value in the frame's
+    /// device memory.
     written: Vec<u64>,
     uploaded: Vec<u64>,
-    /// Symbol values of the current parameters and grids.
+    /// Symbol values for which the current parameters and grids were computed.
     symbols: Option<Vec<i64>>,
 }
 
@@ -126,12 +129,13 @@ impl FramesInFlight {
         }
     }
 
-    /// Returns the function that ran last for the entry point with this index.
+    /// Returns the index of the function that ran last: the general function with index `function`, or a specialization
+    /// of it. Returns `None` if neither ran.
     pub(super) fn last_replayed(&self, function: usize) -> Option<usize> {
         self.runs.get(function).and_then(|run| run.replayed)
     }
 
-    /// Frame that inputs are written to.
+    /// Returns the index of the frame that inputs are written to.
     pub(super) fn next(&self) -> usize {
         self.next
     }
@@ -164,7 +168,7 @@ impl FramesInFlight {
         }
     }
 
-    /// Outputs of a run, unless a later run has used its frame.
+    /// Returns the outputs of a run, or an error if a later run has used the frame of the run.
     fn run_outputs(&self, ticket: Ticket) -> Result<&RunOutputs> {
         let frame = self.frames.get(ticket.frame).filter(|frame| frame.serial == ticket.serial);
         frame.and_then(|frame| frame.result.as_ref()).ok_or(Error::Overwritten)
@@ -172,12 +176,12 @@ impl FramesInFlight {
 }
 
 impl Session {
-    /// Number of frames, which is the maximum number of runs in flight.
+    /// Returns the number of frames, which is the maximum number of runs in flight.
     pub fn frames(&self) -> usize {
         self.frames_in_flight.frames.len()
     }
 
-    /// Sets a symbol that no input shape determines, for all runs until it is set again.
+    /// Sets the value of a symbol that no input shape determines. The value applies to all runs until it is set again.
     pub fn set_symbol(&mut self, function: &str, name: &str, value: i64) -> Result<()> {
         let (index, described) = self.function_index(function)?;
         let known = described.symbols.iter().map(|symbol| symbol.name.as_str());
@@ -190,7 +194,8 @@ impl Session {
         Ok(())
     }
 
-    /// Converts an array into an input, for all runs until the input is written again.
+    /// Copies an array into an input, converted to the device type. The input keeps this value for all runs until it is
+    /// written again.
     pub fn write_input(&mut self, function: &str, name: &str, array: ArrayRef<'_>) -> Result<()> {
         let (index, described) = find_function(self.bundle.manifest().variants.get(self.variant), function)?;
         let known = described.inputs.iter().map(|port| port.name.as_str());
@@ -208,18 +213,19 @@ impl Session {
         Ok(())
     }
 
-    /// Runs a function on the written inputs and waits. All outputs become readable.
+    /// Runs a function on the written inputs and waits for the end of the run. All outputs become readable.
     pub fn replay(&mut self, function: &str) -> Result<()> {
         self.replay_with(function, None).map(|_| ())
     }
 
-    /// Runs a function on the written inputs and waits. Only the named outputs are copied to the host.
+    /// Runs a function on the written inputs and waits for the end of the run. Only the named outputs are copied to the
+    /// host.
     pub fn replay_for(&mut self, function: &str, outputs: &[&str]) -> Result<()> {
         self.replay_with(function, Some(outputs)).map(|_| ())
     }
 
-    /// Runs a function on the written inputs and waits, without copying outputs to the host. For benchmarks,
-    /// and for functions that only update states.
+    /// Runs a function on the written inputs and waits for the end of the run, without copying outputs to the host. For
+    /// benchmarks, and for functions that only update states.
     pub fn replay_on_device(&mut self, function: &str) -> Result<()> {
         self.replay_with(function, Some(&[])).map(|_| ())
     }
@@ -233,24 +239,24 @@ impl Session {
         Ok(ticket)
     }
 
-    /// Waits for a run.
+    /// Waits for the end of a submitted run.
     ///
     /// # Errors
-    /// If a later run has used its frame, or the device fails.
+    /// If a later run has used the frame of the run, or the device fails.
     pub fn wait(&mut self, ticket: Ticket) -> Result<()> {
         self.frames_in_flight.run_outputs(ticket)?;
         self.replayer.wait(ticket.frame)
     }
 
-    /// Waits for a run, and reads a requested output into `array`, reusing its memory.
+    /// Waits for the end of a submitted run, and reads a requested output into `array`, reusing the array's memory.
     pub fn collect(&mut self, ticket: Ticket, output: &str, array: &mut Array) -> Result<()> {
         self.wait(ticket)?;
         self.read_from(ticket, output, array)
     }
 
-    /// Runs a function on the written inputs, and then again with a timestamp after every dispatch. Returns the
-    /// times of the dispatches of [`Session::last_replayed`]. The first call for a function records a command
-    /// buffer.
+    /// Runs a function on the written inputs, and then again with a timestamp after every dispatch. Returns start and
+    /// end of each dispatch of the function that ran, which is [`Session::last_replayed`]. The first call for a
+    /// function takes longer, because it records a command buffer.
     pub fn replay_timed(&mut self, function: &str) -> Result<Vec<DispatchTime>> {
         let (ticket, index) = self.replay_with(function, None)?;
         let functions = self.bundle.manifest().variants.get(self.variant).map(|variant| &variant.functions);
@@ -262,33 +268,35 @@ impl Session {
         Ok(times.map(|(dispatch, (start, end))| DispatchTime { dispatch, start, end: *end }).collect())
     }
 
-    /// Reads an output of the last run.
+    /// Reads an output of the function's last run into a new array.
     pub fn read_output(&self, function: &str, name: &str) -> Result<Array> {
         let mut array = Array { dtype: HostType::F32, shape: Vec::new(), bytes: Vec::new() };
         self.read_output_into(function, name, &mut array)?;
         Ok(array)
     }
 
-    /// Reads an output of a finished run into `bytes`, whose length must match.
+    /// Reads an output of a finished run into `bytes`, whose length must be the byte size of the output in its host
+    /// type.
     pub fn read_output_of(&self, ticket: Ticket, name: &str, bytes: &mut [u8]) -> Result<()> {
         let (output, memory) = self.host_output(ticket, name)?;
         ports::read_bytes(output.port, output.symbols, memory, bytes)
     }
 
-    /// Reads an output of the last run into `bytes`.
+    /// Reads an output of the function's last run into `bytes`.
     ///
     /// # Errors
-    /// If the length of `bytes` does not match the output.
+    /// If the length of `bytes` is not the byte size of the output in its host type.
     pub fn read_output_to(&self, function: &str, name: &str, bytes: &mut [u8]) -> Result<()> {
         self.read_output_of(self.last_ticket(function, name)?, name, bytes)
     }
 
-    /// Reads an output of the last run into `array`. Reusing its memory avoids page faults for large outputs.
+    /// Reads an output of the function's last run into `array`. Reusing the array's memory avoids page faults for large
+    /// outputs.
     pub fn read_output_into(&self, function: &str, name: &str, array: &mut Array) -> Result<()> {
         self.read_from(self.last_ticket(function, name)?, name, array)
     }
 
-    /// Ticket of the last run of a function. Checks that the function has an output of this name.
+    /// Returns the ticket of the last run of a function. Checks that the function has an output of this name.
     pub(super) fn last_ticket(&self, function: &str, name: &str) -> Result<Ticket> {
         let (index, described) = self.function_index(function)?;
         find_name(described, "output", described.outputs.iter().map(|port| port.name.as_str()), name)?;
@@ -301,7 +309,7 @@ impl Session {
         ports::read_array(output.port, output.symbols, memory, array)
     }
 
-    /// An output of a run, in device memory or also in host memory.
+    /// Describes an output of a run. The output is in device memory, and also in host memory if it was requested.
     pub(super) fn run_output(&self, ticket: Ticket, name: &str) -> Result<RunOutput<'_>> {
         let RunOutputs { first, symbols, outputs } = self.frames_in_flight.run_outputs(ticket)?;
         let Some(described) = self.functions().get(*first) else { return Err(Error::Overwritten) };
@@ -312,7 +320,7 @@ impl Session {
         Ok(RunOutput { function: *first, index, port, symbols, requested })
     }
 
-    /// An output that was copied to the host, and its memory.
+    /// Returns an output that was copied to the host, and the host memory that holds it.
     pub(super) fn host_output(&self, ticket: Ticket, name: &str) -> Result<(RunOutput<'_>, &[u8])> {
         let output = self.run_output(ticket, name)?;
         if !output.requested || self.replayer.pending(ticket.frame) {
@@ -322,15 +330,15 @@ impl Session {
         Ok((output, memory.unwrap_or_default()))
     }
 
-    /// Submits a run and waits for it. The next run uses the same frame.
+    /// Submits a run and waits for its end. The next run uses the same frame.
     fn replay_with(&mut self, name: &str, outputs: Option<&[&str]>) -> Result<(Ticket, usize)> {
         let submitted = self.submit_run(name, outputs)?;
         self.replayer.wait(submitted.0.frame)?;
         Ok(submitted)
     }
 
-    /// Submits a run in the next frame. Returns its ticket and the index of the function that runs. `outputs`
-    /// are the outputs to copy to the host; `None` copies all.
+    /// Submits a run in the next frame. Returns the ticket of the run and the index of the function that runs.
+    /// `outputs` are the outputs to copy to the host; `None` copies all outputs.
     fn submit_run(&mut self, name: &str, outputs: Option<&[&str]>) -> Result<(Ticket, usize)> {
         let variant = self.bundle.manifest().variants.get(self.variant);
         let (first, function) = find_function(variant, name)?;
@@ -407,7 +415,7 @@ impl Session {
     }
 }
 
-/// Marks the named outputs. `None` marks all outputs.
+/// Returns for each output of a function whether it is named in `names`. `None` stands for all outputs.
 fn requested_outputs(function: &Function, names: Option<&[&str]>) -> Result<Vec<bool>> {
     let mut requested = vec![names.is_none(); function.outputs.len()];
     for name in names.unwrap_or_default() {

@@ -1,4 +1,5 @@
-//! Arrays without host copies: direct access to transfer memory, and arrays that stay on the device.
+//! Arrays without host copies: direct access to transfer memory, which host and device both access, and arrays that
+//! stay on the device.
 //!
 //! [`Session::input_mut`] and [`Session::output`] expose the memory that [`Session::write_input`] and
 //! [`Session::read_output`] convert to and from. A [`DeviceArray`] refers to device memory that other sessions
@@ -13,7 +14,7 @@ use crate::device::backend::Replay;
 use crate::error::{Error, Result};
 use crate::format::{DeviceType, Port};
 
-/// An output in memory: row-major elements of the device type ([`Port::device_type`]).
+/// An output in transfer memory: row-major elements of the device type ([`Port::device_type`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct View<'a> {
     pub dtype: DeviceType,
@@ -22,9 +23,9 @@ pub struct View<'a> {
 }
 
 impl Session {
-    /// Returns the memory of an input of this shape. The caller fills it with elements of the device type
-    /// ([`Port::device_type`]). The previous contents are unspecified, and reading may be slow. The input
-    /// counts as written for all runs until it is written again.
+    /// Returns the transfer memory of an input with this shape. The caller fills the memory with elements of the device
+    /// type ([`Port::device_type`]). The previous contents are unspecified, and reading may be slow. All runs use these
+    /// elements until the input is written again.
     ///
     /// # Errors
     /// If the input does not support the shape. Integer values are not checked.
@@ -45,12 +46,12 @@ impl Session {
         Ok(elements)
     }
 
-    /// Returns an output of the last run, in transfer memory.
+    /// Returns an output of the function's last run, in transfer memory, which host and device both access.
     pub fn output(&self, function: &str, name: &str) -> Result<View<'_>> {
         self.output_of(self.last_ticket(function, name)?, name)
     }
 
-    /// Returns a requested output of a run that has finished.
+    /// Returns a requested output of a finished run, in transfer memory, which host and device both access.
     pub fn output_of(&self, ticket: Ticket, name: &str) -> Result<View<'_>> {
         let (output, memory) = self.host_output(ticket, name)?;
         let (shape, range) = ports::output_range(output.port, output.symbols)?;
@@ -59,12 +60,13 @@ impl Session {
         Ok(View { dtype: output.port.device_type, shape, bytes })
     }
 
-    /// Returns an output of the last run in device memory. The output need not have been requested.
+    /// Returns an output of the function's last run as an array in device memory. The output need not have been
+    /// requested.
     pub fn device_output(&self, function: &str, name: &str) -> Result<DeviceArray> {
         self.device_output_of(self.last_ticket(function, name)?, name)
     }
 
-    /// Returns an output of a run in device memory. The run may be in flight.
+    /// Returns an output of a submitted run as an array in device memory. The run may be in flight.
     pub fn device_output_of(&self, ticket: Ticket, name: &str) -> Result<DeviceArray> {
         let RunOutput { function, index, port, symbols, .. } = self.run_output(ticket, name)?;
         let (shape, _) = ports::output_range(port, symbols)?;
@@ -92,7 +94,7 @@ impl Session {
         Ok(())
     }
 
-    /// Copies an output of the last run to a device array, and waits for the copy.
+    /// Copies an output of the function's last run to a device array, and waits for the copy.
     ///
     /// # Errors
     /// As for [`Session::feed`].

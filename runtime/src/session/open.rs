@@ -1,4 +1,4 @@
-//! Selection of the device and the variant, and lookup by name.
+//! Selects the device and the variants of bundles, and looks up functions, ports and symbols by name.
 
 use super::options::Options;
 use crate::bundle::Bundle;
@@ -21,7 +21,8 @@ pub(super) fn open_device(bundles: &[Bundle], options: &Options) -> Result<(Vec<
     Ok((indices, context))
 }
 
-/// Returns the variant for a target, or without a target the variant that fits best.
+/// Returns the index of the variant for a target. Without a target, returns the index of the variant that fits the
+/// device best.
 fn select_variant(bundle: &Bundle, device: &DeviceInfo, target: Option<&str>) -> Result<usize> {
     let manifest = bundle.manifest();
     let Some(target) = target else { return choose_variant(manifest, device) };
@@ -37,7 +38,7 @@ fn select_variant(bundle: &Bundle, device: &DeviceInfo, target: Option<&str>) ->
     Ok(index)
 }
 
-/// Returns the general function of this name and its index.
+/// Returns the index of the general function of this name, and the function.
 pub(super) fn find_function<'a>(variant: Option<&'a Variant>, name: &str) -> Result<(usize, &'a Function)> {
     let functions = variant.map_or(&[][..], |variant| &variant.functions);
     functions.iter().enumerate().find(|(_, function)| function.name == name).ok_or_else(|| {
@@ -48,7 +49,7 @@ pub(super) fn find_function<'a>(variant: Option<&'a Variant>, name: &str) -> Res
     })
 }
 
-/// Returns the index of a name in `known`.
+/// Returns the index of `name` in `known`, or an error that lists the known names.
 pub(super) fn find_name<'a>(
     function: &Function,
     kind: &'static str,

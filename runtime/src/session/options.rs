@@ -6,19 +6,19 @@ use std::path::PathBuf;
 /// Load options. The default suits most programs.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Device index as listed by the backend, or part of the device name. `None`: `DRIFT_DEVICE`, or the
-    /// preferred device.
+    /// Device to use: its index in the list of the backend, or a part of its name. `None` selects by the environment
+    /// variable `DRIFT_DEVICE`, else the preferred device.
     pub device: Option<String>,
-    /// Backend. The default is Vulkan if this crate is built with it.
+    /// Backend to use. The default is Vulkan if this crate is built with the Vulkan backend.
     pub backend: Backend,
-    /// Target of the variant to use. `None`: the variant that fits best.
+    /// Target of the bundle's variant to use. `None` selects the variant that fits the device best.
     pub target: Option<String>,
     /// File that caches the driver's compiled pipelines between starts.
     pub pipeline_cache: Option<PathBuf>,
     /// Skip hash verification of weights and shaders, for files whose integrity is known otherwise.
     pub trust_file: bool,
-    /// Copy all data through staging buffers, as if the host could not access device memory. For tests and for
-    /// measurements of direct access.
+    /// Copy all data through staging buffers, as if the host could not access device memory. For tests, and for
+    /// measuring what direct access saves.
     pub always_stage: bool,
     /// Number of frames, which is the maximum number of runs in flight; 0 counts as 1.
     pub frames: usize,

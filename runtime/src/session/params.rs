@@ -4,8 +4,8 @@ use crate::error::{Error, Result};
 use crate::format::{Dispatch, Expr, Function};
 
 /// Writes the parameter words of every dispatch to the params slot, and the non-constant grids consecutively to
-/// `grids`. `max_grid` is the device limit. If they were `written_before`, dispatches that do not depend on
-/// symbols are skipped.
+/// `grids`. `max_grid` has the device's maximum grid sizes. If `written_before` is true, the words of dispatches that
+/// do not depend on symbols are not written again.
 pub(crate) fn write_params(
     function: &Function,
     symbols: &[i64],
@@ -43,7 +43,7 @@ fn eval(dispatch: &Dispatch, expr: &Expr, symbols: &[i64]) -> Result<i64> {
         .map_err(|source| Error::Expression { place: format!("dispatch `{}`", dispatch.label), source })
 }
 
-/// Converts to a 32-bit word: unsigned, or signed in two's complement.
+/// Converts a parameter to a 32-bit word: unsigned, or signed in two's complement.
 fn to_word(dispatch: &Dispatch, value: i64) -> Result<u32> {
     let signed = i32::try_from(value).map(i32::cast_unsigned);
     signed

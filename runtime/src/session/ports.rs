@@ -1,4 +1,4 @@
-//! Conversion of arrays to and from the memory of ports.
+//! Conversion between arrays of the caller and the memory of input and output ports.
 
 use super::symbols::{array_shape, check_shape, format_shape};
 use crate::array::{Array, ArrayRef};
@@ -6,7 +6,8 @@ use crate::convert::{from_device_on_threads, to_device_on_threads};
 use crate::error::{Error, Result};
 use crate::format::{Function, Port, element_count};
 
-/// Checks that an array can be given to an input, as far as this is known without the other inputs.
+/// Checks element type, shape and length of an array for an input, as far as possible without the shapes of other
+/// inputs. Returns the shape as i64.
 pub(crate) fn check_array(function: &Function, port: &Port, array: ArrayRef<'_>) -> Result<Vec<i64>> {
     if array.dtype != port.host_type {
         return Err(Error::WrongType {
@@ -25,7 +26,7 @@ pub(crate) fn check_array(function: &Function, port: &Port, array: ArrayRef<'_>)
     Ok(shape)
 }
 
-/// Converts an array into the memory of its input's slot.
+/// Converts a caller's array to the device type, and writes it to the memory of an input's slot.
 pub(crate) fn write_array(
     function: &Function,
     port: &Port,
@@ -51,7 +52,8 @@ pub(crate) fn write_array(
     })
 }
 
-/// Converts an output's slot into an array. Reuses the array's memory if it is large enough.
+/// Converts an output from the memory of its slot into an array of the caller. Reuses the array's memory if it is large
+/// enough.
 pub(crate) fn read_array(port: &Port, symbols: &[i64], memory: &[u8], array: &mut Array) -> Result<()> {
     let shape = array_shape(port, symbols)?;
     let too_large = || Error::TooLarge { place: format!("size of `{}`", port.name), value: i64::MAX };
@@ -59,7 +61,8 @@ pub(crate) fn read_array(port: &Port, symbols: &[i64], memory: &[u8], array: &mu
     read_bytes(port, symbols, memory, &mut array.bytes)
 }
 
-/// Converts an output's slot into `bytes`, whose length must match.
+/// Converts an output from the memory of its slot into `bytes`, whose length must be the byte size of the output in its
+/// host type.
 pub(crate) fn read_bytes(port: &Port, symbols: &[i64], memory: &[u8], bytes: &mut [u8]) -> Result<()> {
     let (shape, elements) = output_range(port, symbols)?;
     let too_large = || Error::TooLarge { place: format!("size of `{}`", port.name), value: i64::MAX };
@@ -74,7 +77,7 @@ pub(crate) fn read_bytes(port: &Port, symbols: &[i64], memory: &[u8], bytes: &mu
     Ok(())
 }
 
-/// Offset and byte size of an array of this shape in an input's slot. Checks the shape as far as possible
+/// Returns byte offset and byte size of an array of this shape in an input's slot. Checks the shape as far as possible
 /// without the other inputs.
 pub(super) fn input_range(function: &Function, port: &Port, shape: &[usize]) -> Result<(usize, usize)> {
     let dims = check_shape(function, port, shape)?;
@@ -84,7 +87,7 @@ pub(super) fn input_range(function: &Function, port: &Port, shape: &[usize]) -> 
     Ok((usize::try_from(port.offset).map_err(|_| too_large())?, size))
 }
 
-/// Shape of an output, and the range of its elements in its slot.
+/// Returns the shape of an output, and the byte range of its elements in its slot.
 pub(super) fn output_range(port: &Port, symbols: &[i64]) -> Result<(Vec<usize>, std::ops::Range<usize>)> {
     let shape = array_shape(port, symbols)?;
     let too_large = || Error::TooLarge { place: format!("size of `{}`", port.name), value: i64::MAX };
@@ -95,7 +98,7 @@ pub(super) fn output_range(port: &Port, symbols: &[i64]) -> Result<(Vec<usize>, 
     Ok((shape, start.zip(end).map(|(start, end)| start..end).ok_or_else(too_large)?))
 }
 
-/// Returns (`index`, offset, size) of the bytes that a port uses in its slot.
+/// Returns (`index`, byte offset, byte size) of the range that a port uses in its slot.
 pub(crate) fn slot_range(index: usize, port: &Port, symbols: &[i64]) -> Result<(usize, u64, u64)> {
     let place = || format!("shape of `{}`", port.name);
     let shape = port.shape_at(symbols).map_err(|source| Error::Expression { place: place(), source })?;

@@ -15,15 +15,15 @@ use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"driftsta";
 const VERSION: u32 = 1;
-/// Granularity of saved states. All-zero pages are not stored.
+/// Size in bytes of a page, the unit in which a state is saved. Pages that contain only zeros are not stored.
 const PAGE: usize = 4096;
 /// Maximum bytes read from a state at once.
 const COPY_BYTES: usize = 1 << 20;
-/// Marks the end of a state's ranges, in place of an offset.
+/// Number that marks the end of a state's ranges in the file, in place of an offset.
 const END: u64 = u64::MAX;
 
 impl Session {
-    /// Number of conversations. Each has its own states.
+    /// Returns the number of conversations. Each conversation has its own states.
     pub fn conversations(&self) -> usize {
         self.conversations
     }
@@ -37,7 +37,7 @@ impl Session {
         Ok(())
     }
 
-    /// Name and size of each state.
+    /// Returns name and byte size of each state.
     pub fn states(&self) -> &[StateSlot] {
         &self.variant().states
     }
@@ -55,7 +55,7 @@ impl Session {
         Ok(bytes)
     }
 
-    /// Writes a state of the conversation. The size must match.
+    /// Writes a state of the conversation. The length of `bytes` must be the size of the state.
     pub fn write_state(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
         let (index, size) = self.find_state(name)?;
         if bytes.len() != size {
@@ -121,7 +121,7 @@ impl Session {
         let Some((body, hash)) = bytes.split_last_chunk::<32>() else { return Err(damaged()) };
         let mut rest = body;
         if take_bytes(&mut rest, MAGIC.len()) != Some(MAGIC) {
-            return Err(invalid("not a file of saved states"));
+            return Err(invalid("the file is not a file of saved states"));
         }
         if take_bytes(&mut rest, 4) != Some(&VERSION.to_le_bytes()) {
             return Err(invalid(
@@ -165,7 +165,7 @@ impl Session {
         Ok(note)
     }
 
-    /// Index and size of a state.
+    /// Returns index and byte size of the state with this name.
     fn find_state(&self, name: &str) -> Result<(usize, usize)> {
         let states = self.states();
         let index = states.iter().position(|state| state.name == name).ok_or_else(|| Error::NoSuchState {
@@ -177,7 +177,7 @@ impl Session {
     }
 }
 
-/// Returns offset and bytes of each run of nonempty pages.
+/// Returns byte offset and contents of each range of adjacent pages for which `empty` is false.
 fn nonempty_ranges(bytes: &[u8], empty: impl Fn(&[u8]) -> bool) -> Vec<(usize, &[u8])> {
     let pages: Vec<bool> = bytes.chunks(PAGE).map(|page| !empty(page)).collect();
     let mut ranges = Vec::new();
@@ -192,7 +192,7 @@ fn nonempty_ranges(bytes: &[u8], empty: impl Fn(&[u8]) -> bool) -> Vec<(usize, &
     ranges
 }
 
-/// Hashes the bytes written to the file.
+/// Writer that hashes the bytes that it writes to the file.
 struct HashingWriter {
     out: BufWriter<File>,
     hasher: blake3::Hasher,
@@ -220,7 +220,7 @@ fn take_u64(rest: &mut &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes))
 }
 
-/// Reads a length and that number of bytes.
+/// Removes a length and that number of bytes from the front of `rest`. Returns these bytes.
 fn take_sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let size = usize::try_from(take_u64(rest)?).ok()?;
     take_bytes(rest, size)

@@ -3,8 +3,9 @@
 use crate::error::{Error, Result};
 use crate::format::{Expr, ExprError, Function, Port};
 
-/// Binds every symbol, checks bounds, and compares every dimension of every input. `shapes` has one entry per
-/// input; `given` has the values that the caller set by name. A symbol whose bounds are equal needs no value.
+/// Returns a value for every symbol, checks the bounds, and compares every dimension of every input with its
+/// expression. `shapes` has one entry per input; `given` has the symbol values that the caller set by name. A symbol
+/// whose bounds are equal needs no value.
 pub(crate) fn bind_symbols<'a>(
     function: &Function,
     shapes: impl Iterator<Item = Option<&'a [usize]>> + Clone,
@@ -59,8 +60,7 @@ pub(crate) fn array_shape(port: &Port, symbols: &[i64]) -> Result<Vec<usize>> {
     shape.iter().map(to_size).collect()
 }
 
-/// Checks rank, constant dimensions and symbol bounds of a shape, which needs no other ports. Returns the shape
-/// as i64.
+/// Checks rank, constant dimensions and symbol bounds of the shape of one input. Returns the shape as i64.
 pub(crate) fn check_shape(function: &Function, port: &Port, shape: &[usize]) -> Result<Vec<i64>> {
     bind_port(function, port, shape, &mut vec![None; function.symbols.len()])?;
     let dims: Vec<i64> = shape.iter().map(|dim| i64::try_from(*dim).unwrap_or(i64::MAX)).collect();
@@ -74,7 +74,7 @@ pub(crate) fn check_shape(function: &Function, port: &Port, shape: &[usize]) -> 
     }
 }
 
-/// Binds every symbol that is a dimension of its own and has no value yet.
+/// Gives every symbol without a value the size of a dimension of the port whose expression is this symbol alone.
 fn bind_port(function: &Function, port: &Port, shape: &[usize], values: &mut [Option<i64>]) -> Result<()> {
     if shape.len() != port.shape.len() {
         let expected = format_shape(function, port);

@@ -1,4 +1,4 @@
-//! A bundle of a one-kernel language model, and a reference implementation.
+//! Test bundle of a language model with a single kernel, and a reference implementation of the model.
 
 use super::{at, dispatch, pipeline, port, words};
 use drift_runtime::Bundle;
@@ -10,15 +10,15 @@ use drift_runtime::format::{
 
 pub(crate) const VOCABULARY: usize = 32;
 
-/// Parameters of the model.
+/// Parameters of the language model for tests.
 #[derive(Clone, Copy)]
 pub(crate) struct Toy {
     pub(crate) context: u32,
-    /// Chunk sizes of `prefill_long`, `prefill` and `verify`; 0 omits the function.
+    /// Numbers of token ids in one run of `prefill_long`, `prefill` and `verify`; 0 omits the function.
     pub(crate) long: u32,
     pub(crate) prefill: u32,
     pub(crate) verify: u32,
-    /// True if `verify` has symbol `count`.
+    /// True if function `verify` has the symbol `count`.
     pub(crate) counted: bool,
     /// True if logits depend on all tokens, not only on the last two.
     pub(crate) memory: bool,
@@ -46,7 +46,7 @@ impl Toy {
         self.edited(&|_| ())
     }
 
-    /// The bundle, modified by `edit`.
+    /// Returns the bundle of the model, with its variant modified by `edit`.
     pub(crate) fn edited(&self, edit: &dyn Fn(&mut Variant)) -> Bundle {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("toy.drift");
@@ -135,7 +135,7 @@ impl Toy {
         }
     }
 
-    /// Logits after these tokens, as the kernel computes them.
+    /// Returns the logits after these tokens, as the kernel computes them.
     pub(crate) fn logits(&self, tokens: &[u32]) -> Vec<f32> {
         let mut state = 0u32;
         if self.memory {
@@ -154,7 +154,7 @@ impl Toy {
         (0..32).map(logit).collect()
     }
 
-    /// The prompt followed by `n` greedy tokens.
+    /// Returns the prompt followed by `n` tokens of greedy decoding.
     pub(crate) fn greedy(&self, prompt: &[u32], n: usize) -> Vec<u32> {
         let mut tokens = prompt.to_vec();
         for _ in 0..n {

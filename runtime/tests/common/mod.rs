@@ -1,4 +1,4 @@
-//! A small bundle built by hand: three functions, three kernels, weights, a state, a symbol.
+//! A small test bundle built by hand: three functions, three kernels, weights, a state, a symbol.
 
 #![allow(dead_code)]
 
@@ -16,10 +16,10 @@ use std::path::Path;
 pub(crate) const WEIGHTS: [f32; 4] = [10.0, 20.0, 30.0, 40.0];
 const ALIGNMENT: u32 = 256;
 
-/// A modification of the variants before the bundle is written.
+/// Function that modifies the variants of the test bundle before the bundle is written.
 pub(crate) type Edit<'a> = &'a dyn Fn(&mut Vec<Variant>);
 
-/// Writes the bundle and returns its bytes.
+/// Writes the small test bundle, modified by `edit`, and returns its bytes.
 pub(crate) fn write_bundle(path: &Path, edit: Edit<'_>) -> Result<Vec<u8>, drift_runtime::Error> {
     write_bundle_with(path, &mut |_| Ok(()), edit)
 }
@@ -50,19 +50,19 @@ pub(crate) fn write_bundle_with(
     Ok(std::fs::read(path).unwrap())
 }
 
-/// Bytes of the unmodified bundle.
+/// Returns the bytes of the small test bundle.
 pub(crate) fn small_bundle() -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     write_bundle(&folder.path().join("small.drift"), &|_| ()).unwrap()
 }
 
-/// Bytes of the modified bundle.
+/// Returns the bytes of the small test bundle, modified by `edit`.
 pub(crate) fn edited_bundle(edit: Edit<'_>) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     write_bundle(&folder.path().join("edited.drift"), edit).unwrap()
 }
 
-/// Replaces the manifest of a file. Header and hashes are valid, so only the manifest can be rejected.
+/// Replaces the manifest of a bundle file. Header and hashes are valid, so only the manifest can be rejected.
 pub(crate) fn with_manifest(file: &[u8], manifest: &[u8]) -> Vec<u8> {
     let offset = u64::from_le_bytes(file[24..32].try_into().unwrap());
     let mut file = file[..usize::try_from(offset).unwrap()].to_vec();
@@ -80,7 +80,7 @@ pub(crate) fn encode(manifest: &Manifest) -> Vec<u8> {
     bincode::serde::encode_to_vec(manifest, bincode::config::standard()).unwrap()
 }
 
-/// The bundle with its first variant replaced.
+/// Returns the bundle with its first variant replaced.
 pub(crate) fn with_variant(file: &[u8], variant: Variant) -> Bundle {
     let mut manifest = drift_runtime::codec::read_manifest(file).unwrap();
     manifest.variants[0] = variant;
@@ -110,7 +110,7 @@ fn variant([add, scale, accumulate]: [u32; 3], chunk: u32) -> Variant {
     variant
 }
 
-/// y = (x + weights) + zeros + weights, through the arena.
+/// Function `main`: y = (x + weights) + zeros + weights, with intermediate results in the arena.
 fn main_function() -> Function {
     let input = port("x", HostType::F32, DeviceType::F32, vec![Expr::constant(4)], 0);
     let output = port("y", HostType::F32, DeviceType::F32, vec![Expr::constant(2), Expr::constant(2)], 1);
@@ -134,7 +134,7 @@ fn main_function() -> Function {
     }
 }
 
-/// tripled[n] = ids[1, n] * 3, for n in 1..=100.
+/// Function `scale`: tripled[n] = ids[1, n] * 3, for n in 1..=100.
 fn scale_function() -> Function {
     let n = Expr::symbol(0);
     let input = port("ids", HostType::I64, DeviceType::I32, vec![Expr::constant(1), n.clone()], 0);
@@ -157,7 +157,7 @@ fn scale_function() -> Function {
     }
 }
 
-/// Running sum of all x.
+/// Function `sum`: running sum of all inputs x, in a state.
 fn sum_function() -> Function {
     Function {
         name: "sum".to_owned(),

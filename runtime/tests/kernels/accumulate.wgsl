@@ -1,4 +1,4 @@
-// state += src; dst = state, four elements.
+// Test kernel for four elements: state += src, then dst = state.
 @group(0) @binding(0) var<storage, read> src: array<f32>;
 @group(0) @binding(1) var<storage, read_write> state: array<f32>;
 @group(0) @binding(2) var<storage, read_write> dst: array<f32>;

@@ -1,4 +1,4 @@
-// dst = src + weights, four elements.
+// Test kernel for four elements: dst = src + weights.
 @group(0) @binding(0) var<storage, read> src: array<f32>;
 @group(0) @binding(1) var<storage, read> weights: array<f32>;
 @group(0) @binding(2) var<storage, read_write> dst: array<f32>;

@@ -1,4 +1,4 @@
-// Adds the contents of the images. Out-of-bounds reads give zero.
+// Test kernel that adds the texels of three images. Out-of-bounds reads give zero.
 @group(0) @binding(0) var flat: texture_2d<f32>;
 @group(0) @binding(1) var layered: texture_2d_array<f32>;
 @group(0) @binding(2) var solid: texture_3d<i32>;

@@ -1,14 +1,15 @@
-// A language model of 32 tokens. Ids are written to a cache; logits depend on the cached ids.
+// Test kernel: a language model with 32 tokens. Token ids are written to a cache; logits depend on the cached ids.
 struct Params {
     past: i32,
     count: i32,
     chunk: i32,
-    // 1: outputs have a row for every id. 0: one row, for the last id that is not padding, and `token` keeps
-    // it.
+    // If 1, the outputs have a row for every id. If 0, they have one row, for the last id that is not padding, and the
+    // state `token` keeps the next token.
     rows: i32,
-    // 0: logits depend on the last two ids only. 1: on all ids.
+    // If 0, logits depend on the last two ids only. If 1, they depend on all ids.
     memory: i32,
-    // Not 0: another model, which agrees with the model of salt 0 on most inputs.
+    // Selects one of several test models. For most inputs, a model with another salt gives the same logits as the model
+    // with salt 0.
     salt: i32,
 }
 

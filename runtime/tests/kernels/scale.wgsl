@@ -1,4 +1,4 @@
-// dst = src * factor, for `n` elements.
+// Test kernel: dst = src * factor, for `n` elements.
 struct Params {
     n: u32,
     factor: i32,

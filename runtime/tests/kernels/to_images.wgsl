@@ -1,4 +1,4 @@
-// Writes eight texels of a buffer plus constants to three kinds of images.
+// Test kernel that writes eight texels of a buffer, plus constants, to three kinds of images.
 @group(0) @binding(0) var<storage, read> src: array<vec4<f32>>;
 @group(0) @binding(1) var constants: texture_2d<f32>;
 @group(0) @binding(2) var flat: texture_storage_2d<rgba32float, write>;

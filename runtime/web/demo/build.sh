@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes the demo page and its models to a folder: `build.sh DRIFTC FOLDER`. `make demo-web` builds the inputs first.
+# Writes the demo page and its models to a folder: `build.sh DRIFTC FOLDER`, where DRIFTC is the program. `make demo-web` first
+# builds the files that this script needs.
 set -euo pipefail
 driftc=$1
 out=$2

@@ -15,7 +15,7 @@ const SENTENCES = [
 ];
 const $ = (id) => document.getElementById(id);
 const kib = (bytes) => (bytes < 1 << 20 ? `${(bytes / 1024).toFixed(1)} KiB` : `${(bytes / (1 << 20)).toFixed(1)} MiB`);
-/** Numbers by model, for tests. */
+/** Measured numbers of each model, which tests read. */
 const facts = (window.facts = {});
 
 function show(model, values) {

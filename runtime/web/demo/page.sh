@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the demo page without its models to a folder: `page.sh FOLDER`. The package must be built.
+# Writes the demo page without its models to a folder: `page.sh FOLDER`. The npm package of the web runtime must be built.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"

@@ -23,13 +23,13 @@ export interface Section {
 }
 
 export interface FetchOptions {
-    /** Aborts the requests. */
+    /** Signal that aborts the requests. */
     signal?: AbortSignal | undefined;
-    /** Store for sections between visits. Default: none. */
+    /** Store that keeps sections between visits of the page. Default: none. */
     cache?: Cache | undefined;
-    /** True to compare sections from the cache with their hashes. */
+    /** True to compare sections that come from the cache with their hashes too. */
     verifyCached?: boolean | undefined;
-    /** Callback for every section: its bytes, and whether it came from the cache. */
+    /** Callback for every section: its size in bytes, and true if the section came from the cache. */
     got?: ((bytes: number, cached: boolean) => void) | undefined;
 }
 
@@ -39,7 +39,7 @@ export class Bundle {
         readonly manifest: Manifest,
         /** Hash of the manifest, which contains all other hashes. */
         readonly hash: string,
-        /** Bytes of header and manifest. */
+        /** Number of bytes of header and manifest, which opening fetches. */
         readonly opened: number,
     ) {}
 
@@ -105,7 +105,10 @@ export class Bundle {
         }
     }
 
-    /** Calls `take` with each section and its bytes, in any order, from the cache or the file. Fetched bytes are compared with their hash. */
+    /**
+     * Calls `take` with each section and its bytes, in any order. Bytes that come from the file instead of the cache are compared
+     * with their hash.
+     */
     async fetch(
         sections: readonly Section[],
         take: (section: Section, bytes: Uint8Array) => void,
@@ -180,7 +183,7 @@ function decode(bytes: Uint8Array, offset: number): Manifest {
     }
 }
 
-/** Groups adjacent sections of a kind, in descending order: shaders are at the end and should compile early. */
+/** Groups adjacent chunks or artifacts into one request each. Groups at the end of the file come first: they have the shaders. */
 function groupAdjacent(sections: Section[]): Section[][] {
     const out: Section[][] = [];
     for (const section of sections.sort((a, b) => a.offset - b.offset)) {
@@ -193,7 +196,7 @@ function groupAdjacent(sections: Section[]): Section[][] {
     return out;
 }
 
-/** Runs a task for each item, at most `most` at a time. */
+/** Runs a task for each item, with at most `most` tasks at a time. */
 async function parallel<T>(items: readonly T[], most: number, task: (item: T) => Promise<void>): Promise<void> {
     const left = items[Symbol.iterator]();
     const worker = async () => {

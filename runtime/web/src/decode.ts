@@ -2,7 +2,7 @@
 //
 // Numbers above 2^53 become Infinity, and every use of them is refused.
 
-/** An error in the bytes. */
+/** An error in the bytes of a manifest. */
 export class Fault extends Error {}
 
 const END = 'it ends inside a value, or a length exceeds the remaining bytes';
@@ -70,7 +70,7 @@ const i64: Decoder<number> = (reader) => {
     const value = reader.unsigned();
     return value % 2 ? -(value + 1) / 2 : value / 2;
 };
-/** Decodes a bit set to the numbers of its set bits. */
+/** Decodes a set of bits, as a list of the numbers of the bits that are set. */
 const bits: Decoder<number[]> = (reader) => {
     const [high, low] = reader.wide();
     return [...Array(64).keys()].filter((bit) => ((bit < 32 ? low >>> bit : high >>> (bit - 32)) & 1) === 1);

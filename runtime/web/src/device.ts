@@ -15,16 +15,16 @@ interface Offer {
 }
 
 export interface DeviceOptions {
-    /** An open device to use, for sharing buffers. */
+    /** An open device to use, so that the caller can share buffers with the session. */
     device?: GPUDevice | undefined;
     /** WebGPU entry point. Default: `navigator.gpu`. */
     gpu?: GPU | undefined;
     powerPreference?: GPUPowerPreference | undefined;
-    /** Target of the variant to use. Default: the variant that fits best. */
+    /** Target of the bundle's variant to use. Default: the variant that fits the device best. */
     target?: string | undefined;
 }
 
-/** WebGPU limit for each limit of a bundle. */
+/** Name of the WebGPU limit for each limit of a bundle. */
 const LIMITS: Record<string, keyof GPUSupportedLimits> = {
     max_storage_buffer_range: 'maxStorageBufferBindingSize',
     max_uniform_buffer_range: 'maxUniformBufferBindingSize',
@@ -93,7 +93,7 @@ function unmet(manifest: Manifest, variant: Variant, offer: Offer): string[] {
     return reasons;
 }
 
-/** Selects the first variant that fits and whose hints match the device, or the first that fits. */
+/** Selects the first variant that fits the device and whose hints match it, or else the first variant that fits. */
 function selectVariant(manifest: Manifest, offer: Offer, target: string | undefined): Variant {
     const { variants } = manifest;
     const candidates = target === undefined ? variants : variants.filter((variant) => variant.target === target);
@@ -118,7 +118,7 @@ function selectVariant(manifest: Manifest, offer: Offer, target: string | undefi
 const nameOf = (info: GPUAdapterInfo | undefined): string =>
     info ? [info.description, info.device, info.architecture, info.vendor].find(Boolean) ?? '' : '';
 
-/** Opens a device, and returns it with the variant to run. */
+/** Opens a device, and returns the device with the variant of the bundle to run on it. */
 export async function openDevice(manifest: Manifest, options: DeviceOptions): Promise<[GPUDevice, Variant]> {
     const { device, target } = options;
     if (device) {

@@ -15,7 +15,7 @@ export class DriftError extends Error {
     }
 }
 
-/** Throws an error. Has a result type, so it can be used after `??`. */
+/** Throws an error. The function has a result type, so that a call can stand after `??`. */
 export function fail(kind: Kind, message: string, cause?: unknown): never {
     throw new DriftError(kind, message, cause === undefined ? undefined : { cause });
 }

@@ -1,4 +1,4 @@
-// Integer expressions over a function's symbols: postfix programs with a stack. Results above 2^53 are errors; smaller ones
+// Integer expressions over a function's symbols: postfix programs with a stack. Results above 2^53 are errors; smaller results
 // are exact.
 
 import type { Expr } from './decode.js';
@@ -33,7 +33,7 @@ export function check(expr: Expr, symbols: number): void {
     if (depth !== 1) throw new ExprError(MALFORMED);
 }
 
-/** Returns the value of a checked program. */
+/** Returns the value of a program that was checked before. */
 export function evaluate(expr: Expr, symbols: readonly number[]): number {
     const stack: number[] = [];
     for (const op of expr) {

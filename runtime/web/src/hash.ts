@@ -7,7 +7,7 @@ const CHUNK_START = 1;
 const CHUNK_END = 2;
 const PARENT = 4;
 const ROOT = 8;
-/** Message word for each step of the seven rounds. */
+/** Index of the message word that each step of the seven rounds of BLAKE3 uses. */
 const MESSAGE_ORDER: number[] = [...Array(16).keys()];
 for (let r = 16; r < 112; r += 16) {
     [2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8].forEach((from, i) => (MESSAGE_ORDER[r + i] = MESSAGE_ORDER[r - 16 + from]!));

@@ -21,7 +21,7 @@ export interface Ready {
     params: GPUBuffer | undefined;
     words: Uint32Array;
     groups: GPUBindGroup[];
-    /** Workgroups of each dispatch for the symbol values `symbols`. */
+    /** Number of workgroups of each dispatch along x, y and z, for the symbol values `symbols`. */
     grids: [number, number, number][];
     symbols: string | undefined;
 }
@@ -29,20 +29,20 @@ export interface Ready {
 export interface Memory {
     weights: GPUBuffer[];
     states: GPUBuffer[];
-    /** Buffers of the ports of each entry point; `back` are the buffers that outputs are read back through. */
+    /** Buffers of the inputs and outputs of each entry point, by its name; the host reads outputs through the buffers `back`. */
     ports: Map<string, { inputs: GPUBuffer[]; outputs: GPUBuffer[]; back: GPUBuffer[] }>;
     /** Textures that loading fills, with their descriptions. */
     constants: [Image, GPUTexture][];
     layouts: GPUPipelineLayout[];
     functions: Ready[];
-    /** Rejects if the device refused a resource. */
+    /** Promise that rejects if the device refused a resource. */
     checked: Promise<void>;
     destroy(): void;
 }
 
 const FORMATS = { f32: 'rgba32float', f16: 'rgba16float', i32: 'rgba32sint', u32: 'rgba32uint' } as const;
 
-/** Returns the bytes of a row of texels. */
+/** Returns the number of bytes of a row of texels. */
 export const rowBytes = ({ extent, texture }: Image): number => extent[0]! * 4 * deviceBytes(texture.element);
 
 /** Creates all resources of a variant except pipelines. */

@@ -15,15 +15,15 @@ import { deviceSize, isSpecialization } from './validate.js';
 const MAP_READ = 1;
 
 export interface Progress {
-    /** Bytes of weights and shaders so far, fetched or from the cache. */
+    /** Bytes of weights and shaders that loading has so far, fetched or from the cache. */
     done: number;
     total: number;
 }
 
 export interface LoadOptions extends DeviceOptions {
-    /** Store for sections between visits, or `false`. Default: the Cache API, if available. */
+    /** Store that keeps sections between visits of the page, or `false` for none. Default: the Cache API, if available. */
     cache?: Cache | false | undefined;
-    /** True to compare sections from the cache with their hashes. */
+    /** True to compare sections that come from the cache with their hashes too. */
     verifyCached?: boolean | undefined;
     progress?: ((progress: Progress) => void) | undefined;
     signal?: AbortSignal | undefined;
@@ -39,18 +39,18 @@ export interface Tensor {
 }
 
 export interface RunOptions {
-    /** Values of symbols that no input shape determines. */
+    /** Values by name for symbols that no input shape determines. */
     symbols?: Readonly<Record<string, number>>;
-    /** Outputs to copy into a buffer instead of reading them back. */
+    /** Outputs to copy into a buffer of the caller on the device, instead of reading them back to the host. */
     into?: Readonly<Record<string, { buffer: GPUBuffer; offset?: number }>>;
-    /** Outputs to read back. Default: all. */
+    /** Names of the outputs to read back to the host. Default: all outputs. */
     outputs?: readonly string[];
 }
 
 export interface PortInfo {
     name: string;
     type: HostType;
-    /** Element type in the buffer. */
+    /** Element type in the device buffer of the port. */
     deviceType: DeviceType;
     /** Shape as text, such as `1, seq in 1..=8, 384`. */
     shape: string;
@@ -59,7 +59,7 @@ export interface PortInfo {
 }
 
 export interface Stats {
-    /** Bytes from the file, including header and manifest, and bytes from the cache. */
+    /** Bytes that loading got from the file, including header and manifest, and bytes that it got from the cache. */
     fetched: number;
     cached: number;
     /** Milliseconds from the call of `load` until the session is ready. */
@@ -120,7 +120,7 @@ export class Session {
         }
     }
 
-    /** Target of the variant in use. */
+    /** Target of the bundle's variant in use. */
     get target(): string {
         return this.variant.target;
     }
@@ -163,7 +163,7 @@ export class Session {
         });
     }
 
-    /** Writes a state. The size must match. */
+    /** Writes a state. The number of bytes must be the size of the state. */
     writeState(name: string, bytes: ArrayBuffer | Uint8Array): Promise<void> {
         return this.#runExclusive(async () => {
             const to = this.#state(name);

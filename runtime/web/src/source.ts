@@ -4,9 +4,9 @@ import { corrupt, fail, messageOf } from './errors.js';
 
 /** A file that is read in ranges. */
 export interface Source {
-    /** Name in messages. */
+    /** Name of the file in error messages. */
     readonly name: string;
-    /** Size of the file, if known. */
+    /** Size of the file in bytes, if known. */
     size: number | undefined;
     read(offset: number, size: number, signal?: AbortSignal): Promise<Uint8Array>;
 }
@@ -75,7 +75,7 @@ function url(name: string): Source {
     return source;
 }
 
-/** Store for sections, by hash. Stored bytes are trusted if their size matches. */
+/** Store of sections by their hash. Stored bytes are trusted if their size matches. */
 export interface Cache {
     get(hash: string): Promise<Uint8Array | undefined>;
     put(hash: string, bytes: Uint8Array): Promise<void>;

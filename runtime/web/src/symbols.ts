@@ -4,7 +4,7 @@ import type { Expr, Func, Port } from './decode.js';
 import { fail, messageOf } from './errors.js';
 import { constant, evaluate, symbolOf } from './expr.js';
 
-/** Evaluates an expression. `place` names it in errors. */
+/** Evaluates an expression. `place` names the expression in errors. */
 export function valueAt(expr: Expr, symbols: readonly number[], place: string): number {
     try {
         return evaluate(expr, symbols);

@@ -13,7 +13,7 @@ const MAX_RANK = 16;
 const SUBGROUP_SIZE_CONTROL = 19;
 const COOPERATIVE_MATRIX = 22;
 
-/** A contradiction, with its place (innermost last). */
+/** A contradiction in a manifest, with the path of its place (innermost component last). */
 class Rejection extends Error {
     readonly place: string[] = [];
 }
@@ -22,7 +22,7 @@ const reject = (reason: string): never => {
     throw new Rejection(reason);
 };
 
-/** Adds a place to errors thrown inside. */
+/** Runs `body`, and adds a path component to errors that it throws. */
 function at<T>(place: string, body: () => T): T {
     try {
         return body();
@@ -298,7 +298,7 @@ function checkParams(func: Func): void {
 const checkExprs = (exprs: readonly Expr[], func: Func): void =>
     at('expression', () => exprs.forEach((expr) => checkExpr(expr, func.symbols.length)));
 
-/** Returns the symbol values with all minima, and with all maxima. */
+/** Returns the symbol values with every symbol at its minimum, and with every symbol at its maximum. */
 const corners = (func: Func): number[][] => [func.symbols.map(({ min }) => min), func.symbols.map(({ max }) => max)];
 
 export const deviceBytes = (type: DeviceType): number => (type === 'f16' ? 2 : 4);

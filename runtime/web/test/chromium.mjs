@@ -1,4 +1,4 @@
-// Chromium with WebGPU on its software device. Without `fast`, shaders have the same checks as for users.
+// Starts Chromium with WebGPU on its software device. Without `fast`, shaders have the same checks as for users.
 
 import { chromium } from 'playwright-core';
 

@@ -1,7 +1,8 @@
-//! Prints hashes of the shaders that the compiler emits, or the text behind a hash.
+//! Program that prints hashes of the shaders and plans that the compiler emits, or the text that a hash stands for.
 //!
-//! `emission FOLDER... [--target NAME]... [--f16]` prints lines in the form of `tests/emission.txt` for ONNX files and for folders
-//! that contain a `model.onnx`. `emission --text NAME PROFILE [--f16]` prints the hashed text of a kernel's cases or of a model.
+//! `emission FOLDER... [--target NAME]... [--f16]` prints lines in the form of `tests/emission.txt` for the plans of ONNX files
+//! and of folders that contain a `model.onnx`. `emission --text NAME PROFILE [--f16]` prints the hashed text of a kernel's
+//! cases or of a model.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns true if every model could be hashed.
+/// Runs the program with its arguments. Returns true if every model could be compiled and hashed.
 fn run(mut arguments: Vec<String>) -> Result<bool, String> {
     let half = arguments.iter().any(|a| a == "--f16");
     arguments.retain(|a| a != "--f16");
@@ -46,7 +47,8 @@ fn run(mut arguments: Vec<String>) -> Result<bool, String> {
             })?;
         } else {
             let found = models(&[PathBuf::from(name)]).into_iter().next();
-            let (_, path) = found.ok_or_else(|| format!("`{name}` is no kernel and no model"))?;
+            let (_, path) = found
+                .ok_or_else(|| format!("`{name}` is neither the name of a kernel nor the path of a model"))?;
             model(&import(&path)?, &target, precision, &mut text)?;
         }
         print!("{text}");

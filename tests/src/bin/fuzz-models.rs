@@ -1,9 +1,10 @@
-//! Compiles stored models changed at random, and reports defects of the compiler.
+//! Program that compiles stored ONNX models with random changes, and reports defects of the compiler.
 //!
-//! `fuzz-models [--seeds A..B] [--jobs N] [--keep DIR] [--unchanged] [--all] FOLDER...` takes the models from subfolders. A seed
-//! gives one model, one profile and one precision. With `--unchanged` each model is compiled unchanged, for every profile at every
-//! precision. Child processes compile the models; a process that takes far too long or too much memory is ended, and models that
-//! take more than 10 s of processor time or 2 GiB are reported. Defective models are written to DIR; `--all` lists every model.
+//! `fuzz-models [--seeds A..B] [--jobs N] [--keep DIR] [--unchanged] [--all] FOLDER...` takes the models from subfolders of
+//! FOLDER. A seed determines one changed model, one profile and one precision. With `--unchanged` each model is compiled
+//! unchanged, for every profile at every precision. Child processes compile the models; a process that takes far too long or
+//! too much memory is ended. Models that take more than 10 s of processor time or 2 GiB of memory are reported. Models that
+//! reveal a defect are written to DIR; `--all` lists every model.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,14 +19,15 @@ use drift_tests::random_model::Pool;
 use drift_tests::random_model::outcome::{self, Class, PRECISIONS};
 use prost::Message;
 
-/// Maximum processor time of one model, in seconds.
+/// Processor time in seconds above which a model is reported as slow.
 const SECONDS: f64 = 10.0;
-/// Maximum memory of one model, in bytes.
+/// Bytes of memory above which a model is reported as large.
 const BYTES: u64 = 2 << 30;
-/// Wall-clock time and memory after which a process is ended, on a machine with other work.
+/// Wall-clock time for one model after which its process is ended. It allows for other work on the machine.
 const HANG: Duration = Duration::from_secs(120);
+/// Bytes of memory above which a process is ended.
 const MOST_BYTES: u64 = 5 << 30;
-/// Models that one process compiles before another takes over.
+/// Maximum number of models that one process compiles before a new process replaces it.
 const BATCH: u64 = 500;
 
 #[derive(Debug, Clone, Default)]
@@ -72,7 +74,7 @@ fn main() -> ExitCode {
     };
     let pool = Pool::new(&arguments.folders);
     if pool.is_empty() {
-        eprintln!("no models in the folders' folders");
+        eprintln!("no subfolder of the given folders contains a model.onnx");
         return ExitCode::from(2);
     }
     if arguments.unchanged {
@@ -89,7 +91,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Compiles the seeds on standard input, one line of tab-separated fields for each.
+/// Compiles the models of the seeds that it reads from standard input, and prints a line of tab-separated fields for each seed.
 fn work(arguments: &Arguments, pool: &Pool) -> Result<usize, String> {
     let profiles = outcome::profiles().map_err(|e| e.to_string())?;
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
@@ -97,7 +99,7 @@ fn work(arguments: &Arguments, pool: &Pool) -> Result<usize, String> {
         let seed: u64 = line.ok().and_then(|l| l.parse().ok()).ok_or("a seed is no number")?;
         let made = if arguments.unchanged { pool.unchanged(seed as usize) } else { pool.model(seed) };
         let Some((story, model)) = made else {
-            println!("skipped\t0\t0\tits file is no model");
+            println!("skipped\t0\t0\tthe stored file is not a model");
             continue;
         };
         let bytes = model.encode_to_vec();
@@ -121,7 +123,7 @@ fn work(arguments: &Arguments, pool: &Pool) -> Result<usize, String> {
     Ok(0)
 }
 
-/// Processor time of this process so far, in seconds; the clock of Linux's accounts ticks a hundred times a second.
+/// Returns the processor time of this process so far in seconds. Linux counts it in hundredths of a second.
 fn processor_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
@@ -134,7 +136,7 @@ fn peak_bytes(process: &str, field: &str) -> u64 {
     line.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// A process that compiles one seed at a time.
+/// Child process that compiles the model of one seed at a time.
 struct Worker {
     child: Child,
     lines: Receiver<String>,
@@ -165,7 +167,7 @@ impl Worker {
         Ok(Self { child, lines })
     }
 
-    /// Returns the result line of a seed, or the reason for its absence.
+    /// Sends a seed to the process. Returns the result line, or the reason why there is none: `died`, `hung` or `bloated`.
     fn ask(&mut self, seed: u64, patience: Duration) -> Result<String, &'static str> {
         let input = self.child.stdin.as_mut().ok_or("no pipe")?;
         writeln!(input, "{seed}").map_err(|_| "died")?;
@@ -199,7 +201,7 @@ struct Report {
     bad: usize,
 }
 
-/// Distributes the seeds over processes and counts the results; returns the number of models with a defect.
+/// Distributes the seeds over child processes and counts the results. Returns the number of models with a defect.
 fn supervise(arguments: &Arguments) -> Result<usize, String> {
     let report = Mutex::new(Report { next: arguments.seeds.0, ..Report::default() });
     std::thread::scope(|scope| {
@@ -244,7 +246,7 @@ fn serve(arguments: &Arguments, report: &Mutex<Report>) -> Result<(), String> {
             report.bad += usize::from(bad);
             if bad || arguments.all {
                 println!(
-                    "{seed} {class} ({seconds} s, {} MiB) {message}",
+                    "seed {seed}: {class} ({seconds} s, {} MiB) {message}",
                     bytes.parse().unwrap_or(0u64) >> 20
                 );
             }

@@ -1,9 +1,9 @@
-//! Imports stored models, evaluates them on the host and compares with the stored outputs.
+//! Program that imports stored ONNX models, evaluates them on the CPU reference and compares the results with the stored outputs.
 //!
 //! `import-check [--symbolic | --load] FOLDER...` prints one line per folder. With `--symbolic` the declared symbols
-//! stay symbols, within the default bounds, and are bound only when the graph is evaluated; `--same=A=B` makes one
-//! equal another. With `--load` the model is only imported, and with `--mutate=N` also N times with some of its bytes
-//! changed, which must not panic.
+//! stay symbols, within the default bounds, and are bound only when the graph is evaluated; `--same=A=B` declares
+//! symbol A equal to symbol B. With `--load` the model is only imported, and with `--mutate=N` the model is imported N times with
+//! some of its bytes changed, which must not panic.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -64,7 +64,7 @@ enum Mode {
 
 const EXTREMES: [i64; 12] = [0, 1, -1, 2, 3, 7, 64, 1 << 20, 1 << 31, i64::MAX, i64::MIN, -2];
 
-/// Replaces one number of the model by an extreme one.
+/// Replaces one random integer of the model (in attributes, constants or shapes) by an extreme number.
 fn disturb(model: &mut ModelProto, random: &mut dyn FnMut(usize) -> usize) {
     let value = EXTREMES[random(EXTREMES.len())];
     let Some(graph) = &mut model.graph else { return };
@@ -94,7 +94,8 @@ fn disturb(model: &mut ModelProto, random: &mut dyn FnMut(usize) -> usize) {
     }
 }
 
-/// Imports the model with a few bytes changed, each time others; fails when the importer panics.
+/// Imports a model `n` times, each time with other random changes of its bytes or numbers. Fails if the importer panics or
+/// takes more than 5 s.
 fn mutate(folder: &Path, n: u64) -> Result<usize, (usize, String)> {
     let original = std::fs::read(folder.join("model.onnx")).map_err(|e| (3, e.to_string()))?;
     let mut small = stored::read(folder).map(|c| c.inputs).unwrap_or_default();
@@ -147,7 +148,8 @@ fn mutate(folder: &Path, n: u64) -> Result<usize, (usize, String)> {
     Ok(0)
 }
 
-/// Returns the number of nodes, or an exit code: 1 a wrong result, 2 a refusal, 3 an unreadable case.
+/// Checks the model in a folder. Returns its number of nodes, or the kind of failure with a message: 1 for a wrong result, 2
+/// for a refused model, 3 for an unreadable case.
 fn check(folder: &Path, mode: Mode, dims: &BTreeMap<String, DimSpec>) -> Result<usize, (usize, String)> {
     if let Mode::Mutate(n) = mode {
         return mutate(folder, n);

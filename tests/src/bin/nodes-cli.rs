@@ -1,8 +1,8 @@
-//! Counts the operator tests that pass for a user who knows only the file: `driftc compile`, then `driftc run` with the inputs as
-//! `.npy`.
+//! Program that counts how many official ONNX operator tests pass without any option: `driftc compile` on the model file, then
+//! `driftc run` with the inputs as `.npy` files.
 //!
-//! `nodes-cli DRIFTC FOLDER...` runs the program at `DRIFTC` on the model of each folder, two at a time, and prints the outcome of
-//! each and the count. No size and no input is given at compile time.
+//! `nodes-cli DRIFTC FOLDER...` runs the program at `DRIFTC` on the model of each folder, two at a time, and prints the outcome
+//! of each test and the number of passing tests. No size and no input is given at compile time.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -69,7 +69,7 @@ fn run(driftc: &Path, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs a program; returns the first lines of its error output if it fails.
+/// Runs a command. If it fails, returns the first two lines of its error output as an error.
 fn call(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|e| e.to_string())?;
     if output.status.success() {

@@ -1,6 +1,8 @@
-//! Writes bundles for browsers with inputs and expected outputs: `web-cases OUT TARGET [--f16] [--sample N] [MODEL...]`.
+//! Program that writes bundles for tests in browsers, with inputs and expected outputs:
+//! `web-cases OUT TARGET [--f16] [--sample N] [MODEL...]`.
 //!
-//! Without models it writes the cases of all kernels, or every N-th; otherwise the models with their stored outputs.
+//! Without MODEL it writes the test cases of all kernels, or with `--sample` every N-th case. With MODEL it writes these models
+//! with their stored outputs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,7 +34,7 @@ fn run(mut arguments: Vec<String>) -> Result<usize, String> {
         arguments.drain(at..at + 2);
     }
     let [out, target, models @ ..] = arguments.as_slice() else {
-        return Err("web-cases OUT TARGET [--f16] [--sample N] [MODEL...]".into());
+        return Err("usage: web-cases OUT TARGET [--f16] [--sample N] [MODEL...]".into());
     };
     let out = Path::new(out);
     std::fs::create_dir_all(out).map_err(|e| e.to_string())?;

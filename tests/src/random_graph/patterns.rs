@@ -1,4 +1,4 @@
-//! Steps that add the longer forms in which exporters write one function, and which passes recognize.
+//! Steps of random graphs that add a pattern: several nodes by which exporters express one function, and which passes recognize.
 
 use driftc::Result;
 use driftc::ir::array::Array;
@@ -12,7 +12,7 @@ use driftc::ir::tensor::DType;
 use super::Growth;
 use super::steps::{channels, conv, smooth};
 
-/// A random pattern; nothing when it does not apply to `x`.
+/// Adds a random pattern to `x`. Returns `None` if the pattern does not apply to `x`.
 pub(super) fn step(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     match g.rng.below(9) {
         0 => silu(g, x).map(Some),
@@ -32,13 +32,13 @@ fn scaled(g: &mut Growth<'_>, f: BinaryFn, x: NodeId, value: f32) -> Result<Node
     g.builder.binary(f, x, c)
 }
 
-/// `x * sigmoid(x)`
+/// Adds SiLU as exporters express it: `x * sigmoid(x)`.
 fn silu(g: &mut Growth<'_>, x: NodeId) -> Result<NodeId> {
     let s = g.builder.unary(UnaryFn::Sigmoid, x)?;
     g.builder.binary(BinaryFn::Mul, x, s)
 }
 
-/// `0.5 * x * (1 + erf(x / sqrt(2)))`, with the factors in either order, or the form with tanh.
+/// Adds GELU as exporters express it: `0.5 * x * (1 + erf(x / sqrt(2)))` with the factors in either order, or the form with tanh.
 fn gelu(g: &mut Growth<'_>, x: NodeId) -> Result<NodeId> {
     let inner = if g.rng.once_in(3) {
         let cube = scaled(g, BinaryFn::Pow, x, 3.0)?;
@@ -59,7 +59,7 @@ fn gelu(g: &mut Growth<'_>, x: NodeId) -> Result<NodeId> {
     g.builder.binary(BinaryFn::Mul, half, one)
 }
 
-/// `x * clip(x + 3, 0, 6) / 6`
+/// Adds hard swish as exporters express it: `x * clip(x + 3, 0, 6) / 6`.
 fn hard_swish(g: &mut Growth<'_>, x: NodeId) -> Result<NodeId> {
     let sum = scaled(g, BinaryFn::Add, x, 3.0)?;
     let clip = g.builder.unary(UnaryFn::Clip { low: 0.0, high: 6.0 }, sum)?;
@@ -67,7 +67,7 @@ fn hard_swish(g: &mut Growth<'_>, x: NodeId) -> Result<NodeId> {
     scaled(g, BinaryFn::Div, product, 6.0)
 }
 
-/// `e / sum(e)` with `e = exp(x - max(x))`
+/// Adds softmax as exporters express it: `e / sum(e)` with `e = exp(x - max(x))`.
 fn softmax(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let Some(last) = g.shape(x).len().checked_sub(1) else { return Ok(None) };
     let max = g.builder.reduce(ReduceKind::Max, x, vec![last], true)?;
@@ -77,7 +77,7 @@ fn softmax(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.binary(BinaryFn::Div, e, sum).map(Some)
 }
 
-/// `(x - mean) / sqrt(mean((x - mean)^2) + epsilon) * scale + bias`
+/// Adds LayerNorm as exporters express it: `(x - mean) / sqrt(mean((x - mean)^2) + epsilon) * scale + bias`.
 fn layer_norm(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let Some(last) = g.shape(x).len().checked_sub(1) else { return Ok(None) };
     let Some(width) = g.width(x) else { return Ok(None) };
@@ -97,7 +97,7 @@ fn layer_norm(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.binary(BinaryFn::Add, y, bias).map(Some)
 }
 
-/// Two heads of self-attention over `[B, S, D]`: matmuls, a softmax and transposes.
+/// Adds two heads of self-attention over `x [B, S, D]` as exporters express it: matmuls, a softmax and transposes.
 fn attention(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let shape = g.shape(x);
     let (Some(width), 3) = (g.width(x), shape.len()) else { return Ok(None) };
@@ -127,7 +127,7 @@ fn attention(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.reshape(y, shape).map(Some)
 }
 
-/// A group norm as exporters write it: an instance norm between reshapes, then a scale and a shift per channel.
+/// Adds a group norm as exporters express it: an instance norm between reshapes, then a scale and a shift per channel.
 fn group_norm(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let shape = g.shape(x);
     let Some(channels) = channels(g, x) else { return Ok(None) };
@@ -143,7 +143,7 @@ fn group_norm(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.binary(BinaryFn::Add, y, bias).map(Some)
 }
 
-/// `f(conv(x)) + g(conv(x))`: one producer, two users that meet again.
+/// Adds `f(conv(x)) + g(conv(x))`: a convolution with two users, whose results are added.
 fn residual(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let Some(y) = conv(g, x)? else { return Ok(None) };
     let (f, h) = (smooth(&mut g.rng), smooth(&mut g.rng));
@@ -152,7 +152,7 @@ fn residual(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.binary(BinaryFn::Add, a, b).map(Some)
 }
 
-/// `x * sigmoid(mean(x))`: a branch through a reduction, as in squeeze and excitation.
+/// Adds `x * sigmoid(mean(x))`: a gate that is computed by a reduction, as in squeeze-and-excitation blocks.
 fn gate(g: &mut Growth<'_>, x: NodeId) -> Result<NodeId> {
     let axes: Vec<usize> = (2..g.shape(x).len()).collect();
     let mean = g.builder.reduce(ReduceKind::Mean, x, axes, true)?;

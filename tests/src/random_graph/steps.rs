@@ -1,4 +1,4 @@
-//! Steps that add one operator, or few.
+//! Steps of random graphs that add one operator or a few.
 
 use driftc::Result;
 use driftc::ir::array::{Array, count};
@@ -17,7 +17,8 @@ use driftc::ir::tensor::DType;
 
 use super::{Growth, Rng};
 
-/// A step on `x`: its result, or nothing when it does not apply.
+/// Function that adds operators to a tensor of a random graph. Returns the result, or `None` if the step does not apply to the
+/// tensor.
 type GrowthStep = fn(&mut Growth<'_>, NodeId) -> Result<Option<NodeId>>;
 
 const STEPS: &[GrowthStep] = &[
@@ -51,12 +52,12 @@ const STEPS: &[GrowthStep] = &[
     frames,
 ];
 
-/// A random step; nothing when it does not apply to `x`.
+/// Applies a random step to `x`. Returns `None` if the step does not apply to `x`.
 pub(super) fn step(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.rng.pick(STEPS)(g, x)
 }
 
-/// An element function that keeps values near one.
+/// Returns a random element function whose results stay near one for arguments near one.
 pub(super) fn smooth(rng: &mut Rng) -> UnaryFn {
     rng.pick(&[
         UnaryFn::Relu,
@@ -87,7 +88,7 @@ fn unary(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.unary(f, x).map(Some)
 }
 
-/// Combines `x` with another value of equal or broadcastable sizes.
+/// Combines `x` by an element function with another tensor of equal or broadcastable shape.
 fn binary(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let y = g.rng.pick(&g.values.clone());
     let (a, b) = (g.shape(x), g.shape(y));
@@ -105,12 +106,13 @@ fn binary(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.binary(f, x, y).map(Some)
 }
 
-/// Squeezes the value into -1..1, so that results of matmuls stay small.
+/// Applies tanh, so that elements lie in -1..1 and later products and sums stay small.
 fn tame(g: &mut Growth<'_>, x: NodeId) -> Result<NodeId> {
     g.builder.unary(UnaryFn::Tanh, x)
 }
 
-/// With a scalar, a vector over the last axis or over channels, or a constant of the whole shape.
+/// Combines `x` by an element function with a constant: a scalar, a vector over the last axis or over channels, or an array of
+/// the whole shape.
 fn with_constant(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let shape = g.shape(x);
     let known = |d: &Dim| d.as_known().map_or(1, |n| n as usize);
@@ -149,7 +151,7 @@ fn with_constant(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.binary(f, a, b).map(Some)
 }
 
-/// With a constant matrix and perhaps a bias, or with itself transposed.
+/// Multiplies `x` by a constant matrix and perhaps adds a bias, or multiplies `x` by its own transpose.
 fn matmul(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let shape = g.shape(x);
     if shape.len() < 2 {
@@ -173,7 +175,7 @@ fn matmul(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     Ok(Some(y))
 }
 
-/// A matmul with a stack of matrices, whose index is constant for each leading position.
+/// Adds a `gather-matmul`: a matmul of `x` with one matrix of a stack, which a constant index selects.
 fn gather_matmul(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let (rank, Some(width)) = (g.shape(x).len(), g.width(x)) else { return Ok(None) };
     if rank < 2 || !g.builder.tensor(x).dtype.is_float() {
@@ -188,7 +190,7 @@ fn gather_matmul(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.add(op, &[x, w, indices]).map(Some)
 }
 
-/// Number of channels of an image of rank 4.
+/// Returns the number of channels of an image `[N, C, H, W]`, or `None` for other tensors.
 pub(super) fn channels(g: &Growth<'_>, x: NodeId) -> Option<usize> {
     match g.shape(x).as_slice() {
         [_, c, _, _] => c.as_known()?.try_into().ok(),
@@ -196,13 +198,13 @@ pub(super) fn channels(g: &Growth<'_>, x: NodeId) -> Option<usize> {
     }
 }
 
-/// True if a window of this extent fits both spatial axes for all values of the symbols.
+/// True if a window of `extent` positions fits into all spatial axes of `x`, for all values of the symbols.
 fn window_fits(g: &Growth<'_>, x: NodeId, extent: usize) -> bool {
     let bounds = &g.builder.graph.bounds;
     g.shape(x).iter().skip(2).all(|d| d.range(bounds).0 >= extent as i64)
 }
 
-/// A convolution of one channel along one axis, in steps, as frames are cut from a sound.
+/// Adds a strided 1-D convolution of one channel, as speech models use it to divide audio into frames.
 fn frames(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let (kernel, stride) = (g.rng.pick(&[2, 3, 4, 8]), g.rng.pick(&[2, 4]));
     let all = product(&g.shape(x));
@@ -223,7 +225,8 @@ fn frames(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.add(conv, &[x, w]).map(Some)
 }
 
-/// A convolution, grouped or not, with or without bias, padding (its own or an operator's) and a batch norm.
+/// Adds a convolution: grouped or not, with or without a bias, with padding as an attribute or by a pad node, and
+/// perhaps with a batch norm after it.
 pub(super) fn conv(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let Some(c) = channels(g, x) else { return Ok(None) };
     let mut x = x;
@@ -311,7 +314,7 @@ fn softmax(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.add(op, &[x]).map(Some)
 }
 
-/// A layer norm over the last axis, or a group norm of an image.
+/// Adds a LayerNorm over the last axis, or a group norm of an image.
 fn norm(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let rank = g.shape(x).len();
     if let Some(c) = channels(g, x)
@@ -338,7 +341,7 @@ fn transpose(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.transpose(x, perm).map(Some)
 }
 
-/// Axes merged, an axis split, or an axis of size 1 inserted or removed.
+/// Adds a reshape that merges two axes, splits an axis, or inserts or removes an axis of size 1.
 fn reshape(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let mut shape = g.shape(x);
     let at = g.rng.below(shape.len() + 1);
@@ -359,7 +362,7 @@ fn reshape(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.reshape(x, shape).map(Some)
 }
 
-/// A part of one known axis, forwards or backwards.
+/// Adds a slice along one axis of known size, forwards or backwards.
 fn slice(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let shape = g.shape(x);
     if shape.is_empty() {
@@ -377,7 +380,7 @@ fn slice(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.add(op, &[x]).map(Some)
 }
 
-/// With another value that differs at most along one axis, perhaps itself.
+/// Concatenates `x` with itself or with another tensor whose shape differs from that of `x` at most along one axis.
 fn concat(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let y = if g.rng.once_in(3) { x } else { g.rng.pick(&g.values.clone()) };
     let (a, b) = (g.shape(x), g.shape(y));
@@ -391,7 +394,7 @@ fn concat(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.add(Concat { axis }, &[x, y]).map(Some)
 }
 
-/// Replaces some positions of a value, or of a state, by the first ones of another value.
+/// Adds an update: some positions of `x`, or of a state with the shape of `x`, are replaced by the first positions of `x`.
 fn update(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let tensor = g.builder.tensor(x).clone();
     let known = (0..tensor.rank()).filter(|axis| tensor.shape[*axis].as_known().is_some_and(|size| size > 1));
@@ -425,7 +428,7 @@ fn pad(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.add(op, &[x]).map(Some)
 }
 
-/// Axes of size 1 repeated, and a new leading one.
+/// Adds an expand, which repeats axes of size 1 and perhaps adds a leading axis.
 fn expand(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let mut shape = g.shape(x);
     for d in shape.iter_mut().filter(|d| d.is(1)) {
@@ -451,7 +454,7 @@ fn gather(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.add(Gather { axis }, &[x, indices]).map(Some)
 }
 
-/// Samples an image at constant positions, some of them outside of it.
+/// Adds a `grid-sample` that samples an image at constant positions, some of them outside of the image.
 fn grid_sample(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let shape = g.shape(x);
     let axes = shape.len().saturating_sub(2);
@@ -473,7 +476,7 @@ fn grid_sample(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.add(op, &[x, grid]).map(Some)
 }
 
-/// `x > c ? x : f(x)`; rare, since rounding may tip the comparison.
+/// Adds the select `x > c ? x : f(x)`. The step is rare, because a rounding error can change the result of the comparison.
 fn select(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let threshold = g.rng.float(-0.5, 0.5);
     let c = g.builder.scalar(DType::F32, threshold)?;
@@ -493,7 +496,7 @@ fn cum_sum(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.add(op, &[x]).map(Some)
 }
 
-/// Adds `0, 0.125, 0.25, ...` along the last axis, whose size may be a symbol.
+/// Adds the numbers `0, 0.125, 0.25, ...` to the elements of `x` along the last axis, whose size may be a symbol.
 fn positions(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let Some(length) = g.shape(x).pop() else { return Ok(None) };
     let op = Range { dtype: DType::I64, start: Dim::known(0), step: 1, length };

@@ -1,6 +1,6 @@
-//! Changes of a model: attributes, sizes, edges, types, constants, nodes.
+//! Random changes of an ONNX model: attributes, sizes, edges, types, constants, nodes.
 //!
-//! A change returns `None` when the model has nothing of its kind, and leaves the model as it was then.
+//! If a model has nothing that a change could apply to, the change returns `None` and leaves the model as it was.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,10 @@ use prost::Message;
 use super::pool::{Pool, Stored};
 use crate::random_graph::Rng;
 
-/// A change of a model.
+/// Function that changes an ONNX model at random. Returns `None` if it does not apply to the model.
 pub type Change = fn(&mut Stored, &mut Rng, &Pool) -> Option<()>;
 
-/// Every change with its name. Changes that usually keep a model valid are listed twice.
+/// All random changes with their names. Changes that usually keep a model valid are listed twice, so that they occur more often.
 pub const CHANGES: &[(&str, Change)] = &[
     ("resize", resize),
     ("resize", resize),
@@ -50,7 +50,7 @@ pub const CHANGES: &[(&str, Change)] = &[
     ("opset", opset),
 ];
 
-/// Maximum number of elements of a changed constant.
+/// Maximum number of elements of a constant after a random change.
 const MOST_ELEMENTS: usize = 1 << 16;
 
 const INTEGERS: &[i64] =
@@ -112,7 +112,7 @@ const TYPES: &[DataType] = &[
     DataType::Float8e4m3fn,
 ];
 
-/// A number near the one there, or any.
+/// Returns an integer near the given one, or a random one of [`INTEGERS`].
 fn integer_near(value: i64, rng: &mut Rng) -> i64 {
     match rng.below(6) {
         0 => value.saturating_add(1),
@@ -165,7 +165,7 @@ fn data_type(dtype: DType) -> DataType {
     }
 }
 
-/// The tensor with other elements, type and shape under its name.
+/// Replaces the elements, type and shape of a tensor by an array's. The tensor keeps its name.
 fn set(tensor: &mut TensorProto, array: &Array) {
     *tensor = TensorProto {
         name: tensor.name.clone(),
@@ -176,7 +176,8 @@ fn set(tensor: &mut TensorProto, array: &Array) {
     };
 }
 
-/// The array with another shape, its elements repeated or dropped at the end.
+/// Returns the array with another shape: its elements are repeated, or dropped at the end. Returns `None` if the shape
+/// has too many elements, or the array has none to repeat.
 fn refilled(array: &Array, shape: &[usize]) -> Option<Array> {
     let n = count(shape);
     if n > MOST_ELEMENTS || (array.is_empty() && n > 0) {
@@ -188,13 +189,14 @@ fn refilled(array: &Array, shape: &[usize]) -> Option<Array> {
     })
 }
 
-/// Every constant: initializers and tensors of attributes.
+/// Returns all constants of an ONNX graph: initializers and tensors in attributes.
 fn constants(graph: &mut GraphProto) -> Vec<&mut TensorProto> {
     let attributes = graph.node.iter_mut().flat_map(|n| &mut n.attribute).filter_map(|a| a.t.as_mut());
     graph.initializer.iter_mut().chain(attributes).collect()
 }
 
-/// One size of the model becomes another wherever it stands: in inputs, in constants' shapes, in lists of integers.
+/// Replaces one size of the model by another number wherever the size occurs: in inputs, in shapes of constants, and for half of
+/// the seeds also in lists of integers.
 fn resize(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     let graph = graph(stored)?;
     let mut found: Vec<i64> = Vec::new();
@@ -234,7 +236,7 @@ fn resize(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     Some(())
 }
 
-/// A size of an input becomes a symbol, and every equal one of the inputs too, perhaps.
+/// Replaces a size of an input by a symbol, and perhaps also all equal sizes of the inputs.
 fn symbol(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     let graph = graph(stored)?;
     let mut all: Vec<&mut Size> = graph.input.iter_mut().flat_map(sizes).collect();
@@ -252,7 +254,7 @@ fn symbol(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     Some(())
 }
 
-/// Every tensor of one element type becomes one of another.
+/// Draws an element type of the inputs, and gives all inputs and constants of this type another element type.
 fn retype(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     let graph = graph(stored)?;
     let mut kinds: Vec<i32> = graph.input.iter_mut().filter_map(|i| tensor_type(i)?.elem_type).collect();
@@ -287,7 +289,7 @@ pub(super) fn pin_small(stored: &mut Stored) {
     graph.initializer.extend(small);
 }
 
-/// An input with a stored value becomes a constant.
+/// Turns an input for which a value is stored into a constant with this value.
 fn pin(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     let (graph, inputs) = (stored.model.graph.as_mut()?, &mut stored.inputs);
     // The last ones are shapes, axes and the like more often.
@@ -299,7 +301,7 @@ fn pin(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     Some(())
 }
 
-/// Inserts a node of another model, with its constants, that reads a value of this model.
+/// Inserts a random node of another model, with its constants. The node reads a value of this model.
 fn graft(stored: &mut Stored, rng: &mut Rng, pool: &Pool) -> Option<()> {
     let mut other = pool.small(rng)?;
     for _ in 0..other.inputs.len() {
@@ -330,7 +332,7 @@ fn graft(stored: &mut Stored, rng: &mut Rng, pool: &Pool) -> Option<()> {
     Some(())
 }
 
-/// Names of all values, results last.
+/// Returns the names of all values of an ONNX graph: inputs, constants, then results of nodes.
 fn values(graph: &GraphProto) -> Vec<String> {
     let inputs = graph.input.iter().map(|i| i.name());
     let constants = graph.initializer.iter().map(|t| t.name());
@@ -342,7 +344,7 @@ fn attributes(graph: &mut GraphProto) -> impl Iterator<Item = &mut AttributeProt
     graph.node.iter_mut().flat_map(|n| &mut n.attribute)
 }
 
-/// A number of an attribute, or the length of a list.
+/// Changes an integer of an attribute, or the length of an attribute's list of integers.
 fn integer(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     let mut all: Vec<&mut AttributeProto> =
         attributes(graph(stored)?).filter(|a| a.i.is_some() || !a.ints.is_empty()).collect();
@@ -373,7 +375,7 @@ fn text(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     Some(())
 }
 
-/// An attribute is dropped, takes another type, or comes over from another model's node.
+/// Removes an attribute of a node, changes its type, or adds an attribute from a node of another model.
 fn attribute(stored: &mut Stored, rng: &mut Rng, pool: &Pool) -> Option<()> {
     let given = pool.small(rng)?.model.graph?.node.into_iter().flat_map(|n| n.attribute).next();
     let node = one(&mut graph(stored)?.node, rng)?;
@@ -390,7 +392,7 @@ fn attribute(stored: &mut Stored, rng: &mut Rng, pool: &Pool) -> Option<()> {
     Some(())
 }
 
-/// Elements of a constant.
+/// Changes one element of a constant, or all its elements.
 fn constant(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     let mut all = constants(graph(stored)?);
     let tensor = &mut **one(&mut all, rng)?;
@@ -409,7 +411,8 @@ fn constant(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     Some(())
 }
 
-/// The shape of a constant: its elements with it, or not.
+/// Changes the shape of a constant. The number of its elements is adapted to the shape, or stays and contradicts the
+/// shape.
 fn reshape(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     let mut all = constants(graph(stored)?);
     let tensor = &mut **one(&mut all, rng)?;
@@ -429,7 +432,7 @@ fn reshape(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     Some(())
 }
 
-/// The element type of one input or constant, whose bytes stay.
+/// Changes the declared element type of one input or constant, but not its bytes.
 fn kind(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     let graph = graph(stored)?;
     let to = rng.pick(TYPES) as i32;
@@ -441,7 +444,7 @@ fn kind(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     Some(())
 }
 
-/// A size of an input, or its rank.
+/// Changes a size of an input, or the input's rank.
 fn dimension(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     let shape = tensor_type(one(&mut graph(stored)?.input, rng)?)?.shape.as_mut()?;
     match rng.below(4) {
@@ -453,7 +456,7 @@ fn dimension(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     Some(())
 }
 
-/// A node reads another value, mostly one that is computed before it.
+/// Lets a node read another value, mostly one that is computed before the node.
 fn edge(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     let graph = graph(stored)?;
     let at = rng.below(graph.node.len().max(1));
@@ -467,7 +470,7 @@ fn edge(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     Some(())
 }
 
-/// A node has more or fewer operands or results.
+/// Adds or removes an operand or a result of a node.
 fn arity(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     let graph = graph(stored)?;
     let named = values(graph);
@@ -481,7 +484,7 @@ fn arity(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     Some(())
 }
 
-/// A node computes something else.
+/// Replaces the operator of a node by an operator of another model.
 fn operator(stored: &mut Stored, rng: &mut Rng, pool: &Pool) -> Option<()> {
     let other: NodeProto = pool.small(rng)?.model.graph?.node.into_iter().next()?;
     let node = one(&mut graph(stored)?.node, rng)?;
@@ -489,7 +492,7 @@ fn operator(stored: &mut Stored, rng: &mut Rng, pool: &Pool) -> Option<()> {
     Some(())
 }
 
-/// Another value becomes a result of the model, or a result goes.
+/// Makes another value an output of the model, or removes an output.
 fn output(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     let graph = graph(stored)?;
     let mut named = values(graph);

@@ -1,4 +1,5 @@
-//! The outcome of a model: a bundle, a refusal with a reason, or a defect of the compiler.
+//! Compiles a model with random changes and classifies the outcome: a bundle, a refusal with a reason, or a defect of the
+//! compiler.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -12,18 +13,18 @@ use driftc::{Error, Result};
 use crate::device;
 use crate::random_graph::Rng;
 
-/// Result of compiling a model.
+/// Class of the outcome of compiling a model, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// With a bundle.
+    /// The compiler wrote a bundle.
     Compiled,
-    /// With an error that names a node, a tensor or a size.
+    /// The compiler refused the model with an error that names a node, a tensor or a size.
     Refused,
-    /// With an error that names nothing of the model.
+    /// The compiler refused the model with an error that names nothing in the model, which is a defect.
     Unnamed,
-    /// With an error that blames the compiler.
+    /// The compiler reported an internal error, which is a defect.
     Internal,
-    /// It panicked.
+    /// The compiler panicked, which is a defect.
     Panicked,
 }
 
@@ -31,7 +32,7 @@ impl Class {
     /// Every class.
     pub const ALL: [Self; 5] = [Self::Compiled, Self::Refused, Self::Unnamed, Self::Internal, Self::Panicked];
 
-    /// The name in reports.
+    /// Name of the class in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Compiled => "compiled",
@@ -42,7 +43,7 @@ impl Class {
         }
     }
 
-    /// True if the compiler is at fault.
+    /// True if the outcome shows a defect of the compiler.
     pub fn is_defect(self) -> bool {
         matches!(self, Self::Unnamed | Self::Internal | Self::Panicked)
     }
@@ -51,22 +52,22 @@ impl Class {
 /// Every precision.
 pub const PRECISIONS: [Precision; 3] = [Precision::F32, Precision::F16, Precision::Mixed];
 
-/// The built-in profiles.
+/// Loads all built-in target profiles.
 ///
 /// # Errors
-/// When one cannot be read.
+/// If a profile cannot be read.
 pub fn profiles() -> Result<Vec<TargetProfile>> {
     names().map(|name| Ok(TargetProfile::load(name)?)).collect()
 }
 
-/// A profile and a precision for a seed.
+/// Returns the target profile and the precision that a seed determines.
 pub fn drawn(profiles: &[TargetProfile], seed: u64) -> (&TargetProfile, Precision) {
     let mut rng = Rng::new(seed ^ 0x7a59e7);
     (&profiles[rng.below(profiles.len())], rng.pick(&PRECISIONS))
 }
 
-/// Imports a model and compiles it for each profile and precision, up to the first defect; the worst outcome, with
-/// its message. `folder` takes the bundle.
+/// Imports a model and compiles it for each profile and precision in `wanted`. Returns the worst outcome with its message.
+/// Bundles are written to `folder`.
 pub fn compiled(bytes: &[u8], wanted: &[(&TargetProfile, Precision)], folder: &Path) -> (Class, String) {
     let import = || onnx::load_bytes(bytes.to_vec().into(), &onnx::Options::default());
     let imported = match guarded(import) {

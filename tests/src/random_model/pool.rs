@@ -1,4 +1,4 @@
-//! The models that random changes start from.
+//! Stored ONNX models, from which random changes start.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,27 +8,27 @@ use prost::Message;
 
 use crate::random_graph::Rng;
 
-/// Maximum bytes of a small model. Small models are drawn more often, and their nodes are grafted into others.
+/// Maximum bytes of a small model. Small models are drawn more often, and only their nodes are inserted into other models.
 const SMALL: u64 = 1 << 16;
 
-/// Models on disk, by size.
+/// Folders of stored ONNX models, in two lists: models of at most `SMALL` bytes, and larger models.
 #[derive(Debug)]
 pub struct Pool {
     small: Vec<PathBuf>,
     large: Vec<PathBuf>,
 }
 
-/// A model with stored values for some of its inputs.
+/// ONNX model with stored values for some of its inputs.
 #[derive(Debug, Clone, Default)]
 pub struct Stored {
     /// The model.
     pub model: ModelProto,
-    /// Values of inputs.
+    /// Stored values of inputs.
     pub inputs: Vec<TensorProto>,
 }
 
 impl Pool {
-    /// Lists every `model.onnx` in the subfolders, by name.
+    /// Lists the subfolders of some folders that contain a `model.onnx`, in the order of their paths.
     pub fn new(folders: &[PathBuf]) -> Self {
         let mut models: Vec<PathBuf> = folders
             .iter()
@@ -42,28 +42,28 @@ impl Pool {
         Self { small, large }
     }
 
-    /// Number of models.
+    /// Number of stored models.
     pub fn len(&self) -> usize {
         self.small.len() + self.large.len()
     }
 
-    /// True if there are no models.
+    /// True if there are no stored models.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the unchanged model at an index, with its name; `None` if its file is not a model.
+    /// Returns the unchanged model at an index, with its name. Returns `None` if the file is not an ONNX model.
     pub fn unchanged(&self, index: usize) -> Option<(String, ModelProto)> {
         let folder = self.small.iter().chain(&self.large).nth(index)?;
         Some((folder.file_name()?.to_string_lossy().into_owned(), read(folder)?.model))
     }
 
-    /// Draws a small model.
+    /// Draws a random small model.
     pub fn small(&self, rng: &mut Rng) -> Option<Stored> {
         read(self.small.get(rng.below(self.small.len().max(1)))?)
     }
 
-    /// Draws a model, rarely a large one, with its name.
+    /// Draws a random model, rarely a large one; returns its name too.
     pub(super) fn any(&self, rng: &mut Rng) -> Option<(String, Stored)> {
         let large = !self.large.is_empty() && (self.small.is_empty() || rng.once_in(40));
         let list = if large { &self.large } else { &self.small };

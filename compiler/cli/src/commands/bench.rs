@@ -22,7 +22,7 @@ use crate::roofline::{roofline, roofline_profile, uses_matrices};
 use crate::session::{CacheArgs, DeviceArgs, load};
 use crate::trace::write_trace;
 
-/// Approximate time for measurements without `--repeat`.
+/// Approximate total time of the measurements if `--repeat` is not given.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
@@ -68,15 +68,15 @@ struct Report {
     function: String,
     symbols: Vec<(String, i64)>,
     load: Load,
-    /// Runs with conversion and copies of inputs and outputs.
+    /// Times of whole runs, including conversion and copies of inputs and outputs.
     with_copies: Times,
-    /// Dispatches alone, from submission to completion.
+    /// Times of the dispatches alone, from submission to completion, without copies of inputs and outputs.
     without_copies: Times,
-    /// Sum of the dispatch times by the device's clock. `None` if the device has no timestamps.
+    /// Sum of the dispatch times in milliseconds, by the device's clock. `None` if the device has no timestamps.
     device_ms: Option<f64>,
-    /// Profile of the rooflines.
+    /// Name of the target profile whose machine numbers give the rooflines.
     profile: Option<String>,
-    /// Sum of the dispatches' rooflines.
+    /// Sum of the rooflines of all dispatches, in milliseconds.
     #[serde(rename = "floor_ms")]
     roofline_ms: Option<f64>,
     dispatches: Vec<DispatchReport>,
@@ -106,18 +106,18 @@ struct DispatchReport {
     kernel: String,
     node: String,
     ns: f64,
-    /// Fraction of the time of all dispatches.
+    /// Time of this dispatch as a fraction of the time of all dispatches.
     share: f64,
     flops: i64,
     bytes: i64,
     gflop_s: f64,
     gb_s: f64,
-    /// Minimum time by the profile's numbers.
+    /// Roofline of the dispatch: minimum time in nanoseconds by the profile's machine numbers.
     #[serde(rename = "floor_ns")]
     roofline_ns: Option<f64>,
-    /// Limit of the roofline: `memory` or `arithmetic`.
+    /// Resource that limits the roofline: `memory` for bandwidth, `arithmetic` for peak throughput.
     bound: Option<&'static str>,
-    /// Measured time divided by the roofline.
+    /// Measured time of the dispatch divided by its roofline.
     ratio: Option<f64>,
 }
 
@@ -183,11 +183,14 @@ pub(crate) fn run(args: &BenchArgs, out: &mut Out) -> Result<()> {
     }
 }
 
-/// Values of the function's symbols.
+/// Values of the function's symbols: from `--dim`, else the upper bounds.
 fn symbols(function: &Function, dims: &[DimArg]) -> Result<Vec<i64>> {
     if let Some(unknown) = dims.iter().find(|d| function.symbols.iter().all(|s| s.name != d.name)) {
         let names: Vec<&str> = function.symbols.iter().map(|s| s.name.as_str()).collect();
-        let list = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let list = match names.is_empty() {
+            true => "none".to_owned(),
+            false => names.join(", "),
+        };
         return Err(Failure::usage(format!("`{}` has no symbolic size `{}`", function.name, unknown.name))
             .help(format!("its symbolic sizes: {list}")));
     }
@@ -197,7 +200,7 @@ fn symbols(function: &Function, dims: &[DimArg]) -> Result<Vec<i64>> {
             true => Ok(dim.low),
             false => {
                 Err(Failure::usage(format!("--dim {} must be one size within the bundle's bounds", dim.name))
-                    .help(format!("the bundle was compiled for {}..={}", symbol.min, symbol.max)))
+                    .help(format!("the bundle was compiled for sizes from {} to {}", symbol.min, symbol.max)))
             }
         }
     };
@@ -322,7 +325,11 @@ fn print(report: &Report, top: usize, out: &mut Out) -> Result<()> {
     write!(out, "dispatches      {} in {}", report.dispatches.len(), ms(device_ms))?;
     if let (Some(profile), Some(roofline)) = (&report.profile, report.roofline_ms) {
         let ratio = three_digits(device_ms / roofline.max(1e-9));
-        write!(out, ", {ratio} x the roofline of {} by the numbers of {profile}", ms(roofline))?;
+        write!(
+            out,
+            ", {ratio} x the roofline of {}, computed from the machine numbers of {profile}",
+            ms(roofline)
+        )?;
     }
     writeln!(out, "\n")?;
     let head = ["time", "share", "roofline", "ratio", "bound by", "GFLOP/s", "GB/s", "kernel", "node"];

@@ -1,7 +1,8 @@
 //! `driftc calibrate`: measures the calibration suite's kernel candidates on this device. Cost parameters are fitted to
 //! the resulting database.
 //!
-//! The suite is ordered so that every section covers all kinds of problems, in case the time limit cuts it short.
+//! The suite is ordered so that its first graphs already cover all kinds of problems, in case the time limit ends the
+//! measurements early.
 //! Measurements that the database already has are not repeated, so the same command continues an interrupted run.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,9 +26,9 @@ use crate::progress::Progress;
 use crate::session::DeviceArgs;
 use crate::trials::{BATCH, Tally, TrialRunner, save};
 
-/// Minimum candidates to measure of each kernel, cheapest first, whatever they cost.
+/// Minimum number of candidates to measure of each kernel, cheapest first, whatever their estimated cost.
 const MIN_PER_KERNEL: usize = 2;
-/// Maximum estimated cost of a measured candidate, relative to the cheapest one.
+/// Maximum estimated cost of a candidate to measure, as a multiple of the cheapest candidate's cost.
 const MAX_COST_RATIO: f64 = 256.0;
 
 #[derive(Debug, Args)]
@@ -63,11 +64,11 @@ struct Report {
     device: Option<String>,
     database: PathBuf,
     graphs: usize,
-    /// Graphs left because time ran out.
+    /// Number of suite graphs that were not measured because time ran out.
     left: usize,
     measured: usize,
     failed: usize,
-    /// Problems in the database, including earlier ones.
+    /// Number of problems in the database, including problems of earlier runs.
     problems: usize,
 }
 
@@ -130,7 +131,7 @@ pub(crate) fn run(args: &CalibrateArgs, out: &mut Out) -> Result<()> {
     if args.json { out.json(&report) } else { print(&report, start.elapsed(), out) }
 }
 
-/// Measures the waiting trials.
+/// Measures the trials in `waiting` and empties the list. A trial is one measurement of one candidate.
 fn flush(
     runner: &TrialRunner<'_>,
     waiting: &mut Vec<Trial>,
@@ -145,7 +146,7 @@ fn flush(
     Ok(())
 }
 
-/// Trials of a problem's candidates that the database lacks.
+/// Trials for the candidates of a problem that have no measurement in the database. A trial measures one candidate.
 fn unmeasured_trials(args: &CalibrateArgs, problem: &Problem<'_>, database: &Database) -> Result<Vec<Trial>> {
     let choices = candidates(problem, None, None);
     let Some(cheapest) = choices.first().map(|c| c.candidate.cost) else { return Ok(Vec::new()) };

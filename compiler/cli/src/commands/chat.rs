@@ -1,7 +1,7 @@
 //! `driftc chat`: a conversation on the terminal.
 //!
-//! Each answer encodes the whole conversation again. The KV cache already holds its beginning, so the model computes
-//! only the new tokens.
+//! For each answer, the whole conversation is encoded again. The KV cache already holds the earlier tokens, so the
+//! model computes only the new ones.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::sync::Arc;
@@ -105,13 +105,13 @@ impl Interrupt {
         Ok(Self { answering, requested })
     }
 
-    /// Marks the start or the end of an answer, and clears the request.
+    /// Marks the start or the end of an answer, and clears the request to stop it.
     fn answering(&self, answering: bool) {
         self.requested.store(false, Ordering::SeqCst);
         self.answering.store(answering, Ordering::SeqCst);
     }
 
-    /// True if Ctrl-C was pressed during this answer.
+    /// True if the user pressed Ctrl-C during the present answer.
     fn requested(&self) -> bool {
         self.requested.load(Ordering::SeqCst)
     }

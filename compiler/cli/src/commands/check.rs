@@ -36,7 +36,7 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Variant {
     target: String,
-    /// Requirements that the device does not meet. Empty if the variant can run.
+    /// Requirements of the variant that the device does not meet. Empty if the variant can run.
     unmet: Vec<String>,
 }
 

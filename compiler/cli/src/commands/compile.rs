@@ -60,9 +60,9 @@ struct Report {
     precision: &'static str,
     notes: Vec<String>,
     bytes: Sections,
-    /// Bytes of all targets' weights without deduplication. The file stores `bytes.chunks`.
-    #[serde(rename = "weights_apart")]
-    undeduplicated_weights: u64,
+    /// Bytes that the weights of all targets would take without deduplication. The file stores only `bytes.chunks`
+    /// bytes of weights.
+    undeduplicated_weight_bytes: u64,
     targets: Vec<Target>,
     times_ms: Times,
 }
@@ -83,7 +83,7 @@ struct Target {
     nodes_after: usize,
     dispatches: usize,
     pipelines: usize,
-    /// Nodes whose kernel was selected by a measured time.
+    /// Number of nodes whose kernel was selected by a measured time.
     measured_nodes: usize,
     weight_bytes: u64,
     /// Bytes of stored weights that only this target uses.
@@ -91,7 +91,7 @@ struct Target {
     /// Bytes of stored weights that another target also uses.
     shared_weight_bytes: u64,
     memory: Memory,
-    /// Functions that are specialized for some of the sizes.
+    /// Specializations: copies of a function that are compiled for narrower bounds of its symbols.
     specialized: Vec<Specialized>,
     passes: Vec<Pass>,
     passes_ms: f64,
@@ -105,17 +105,17 @@ struct Specialized {
     memory: Memory,
 }
 
-/// Bytes of intermediate tensors, as in the bundle.
+/// Memory of intermediate tensors in bytes, as in the bundle's memory report.
 #[derive(Debug, Default, Serialize)]
 struct Memory {
     peak: u64,
     lower_bound: u64,
     naive: u64,
-    /// Bytes of each arena, if the target needs several.
+    /// Bytes of each arena. Empty if the target needs only one arena.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     arenas: Vec<u64>,
-    /// Bytes of a single arena for all tensors of `arenas`.
-    #[serde(rename = "together", skip_serializing_if = "Option::is_none")]
+    /// Bytes that a single arena for all tensors of `arenas` would take.
+    #[serde(skip_serializing_if = "Option::is_none")]
     single_arena: Option<u64>,
     strategy: &'static str,
 }
@@ -186,7 +186,7 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
         precision: args.model.options.precision.name(),
         notes,
         bytes: sections(&summary),
-        undeduplicated_weights: undeduplicated_weights(manifest),
+        undeduplicated_weight_bytes: undeduplicated_weights(manifest),
         targets: reports,
         times_ms: Times {
             import: milliseconds(imported - start),
@@ -198,7 +198,8 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     if args.json { out.json(&report) } else { print(&report, out) }
 }
 
-/// Report of a target. The first function is the general one for all sizes.
+/// Report of the functions compiled for a target. The first function is the general one, for all sizes; the others are
+/// specializations.
 fn describe(target: &str, nodes_before: usize, functions: &[Lowered], total: Duration) -> Target {
     let Some((general, specialized)) = functions.split_first() else { return Target::default() };
     let in_passes: Duration = general.passes.iter().filter_map(|p| p.time).sum();
@@ -261,7 +262,7 @@ fn sections(summary: &Summary) -> Sections {
     }
 }
 
-/// Writes the WGSL source of every shader, in a folder for each target if there are several.
+/// Writes the WGSL source of every shader to `folder`, in one subfolder per target if there are several targets.
 fn write_shaders(folder: &Path, targets: &[TargetProfile], functions: &[&[Lowered]]) -> Result<()> {
     for (target, functions) in targets.iter().zip(functions) {
         let folder = if targets.len() > 1 { folder.join(file_name(&target.name)) } else { folder.to_owned() };
@@ -294,7 +295,7 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
             1 => writeln!(out, "  weights     {}", bytes(t.weight_bytes))?,
             _ => writeln!(
                 out,
-                "  weights     {}: {own} only here, {shared} shared with other targets",
+                "  weights     {}: {own} only for this target, {shared} shared with other targets",
                 bytes(t.weight_bytes)
             )?,
         }
@@ -316,7 +317,7 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
         }
     }
     if report.targets.len() > 1 {
-        let (stored, all) = (bytes(report.bytes.chunks), bytes(report.undeduplicated_weights));
+        let (stored, all) = (bytes(report.bytes.chunks), bytes(report.undeduplicated_weight_bytes));
         let n = report.targets.len();
         writeln!(out, "{n} targets store {stored} of weights; without deduplication {all}")?;
     }

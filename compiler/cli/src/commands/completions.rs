@@ -10,7 +10,7 @@ use crate::output::Out;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// Shell to complete for
+    /// Shell that the completion script is for
     #[arg(value_enum, value_name = "SHELL")]
     shell: Shell,
 }

@@ -1,6 +1,7 @@
 //! `driftc diff`: compares two bundles.
 //!
-//! Weights and shaders are compared by hash, dispatches by node and number within the node, and plain values by path.
+//! Weights and shaders are compared by hash, dispatches by the name of their node and their index among the node's
+//! dispatches, and other values of the manifest by field path.
 
 mod print;
 mod report;

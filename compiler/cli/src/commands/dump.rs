@@ -30,7 +30,7 @@ enum Stage {
     Import,
     /// Graph after the passes
     Passes,
-    /// Dispatches, bindings and memory
+    /// Plan: dispatches, bindings and memory
     Plan,
     /// Specialized shaders
     Wgsl,
@@ -107,7 +107,7 @@ fn plan(plan: &Plan, out: &mut Out) -> Result<()> {
     let (peak, bound, naive) = (bytes(m.peak), bytes(m.lower_bound), bytes(m.naive));
     writeln!(
         out,
-        "memory {peak} peak, lower bound {bound}, {naive} without reuse, {}",
+        "memory {peak} peak, lower bound {bound}, {naive} without reuse, strategy {}",
         plan.memory.strategy
     )?;
     Ok(())

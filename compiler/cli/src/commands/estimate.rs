@@ -58,13 +58,12 @@ struct Report {
 struct Function {
     function: String,
     ns: f64,
-    /// Part of `ns` for copies between layouts.
+    /// Estimated time of copies between layouts, in nanoseconds. The time `ns` of the function includes it.
     copies_ns: f64,
     dispatches: usize,
-    /// Bytes of intermediate tensors.
+    /// Memory of intermediate tensors, in bytes.
     peak_bytes: u64,
     reads: BytesRead,
-    #[serde(rename = "dearest")]
     most_expensive: Vec<Node>,
 }
 
@@ -172,7 +171,9 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
         }
     }
     let note = match report.measured {
-        true => "the range covers 9 of 10 selected candidates on the measured device",
+        true => {
+            "range from measurements on the target device, where 9 of 10 selected kernels take a time within their range"
+        }
         false => "not measured on this device: generic cost parameters, so the range is wide",
     };
     writeln!(out, "  {note}")?;

@@ -1,4 +1,4 @@
-//! The commands, one file each. [`Command`] lists them.
+//! The commands of the program `driftc`, one file each. The enum [`Command`] lists them.
 
 mod bench;
 mod calibrate;
@@ -71,7 +71,7 @@ pub(crate) enum Command {
     Man(man::ManArgs),
 }
 
-/// Executes a command. `parser` describes the whole command line.
+/// Executes a command. `parser` describes the whole command line; shell completions and manual pages are made from it.
 pub(crate) fn run(command: Command, parser: clap::Command, out: &mut Out) -> Result<()> {
     match command {
         Command::Compile(args) => compile::run(&args, out),

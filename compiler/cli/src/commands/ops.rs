@@ -20,9 +20,9 @@ pub(crate) struct OpsArgs {
 struct Row {
     operator: &'static str,
     domain: &'static str,
-    /// First supported version of the operator set.
+    /// First version of the operator set for which the operator is supported.
     since: i64,
-    /// Last version that contains the operator, if it was removed later.
+    /// Last version of the operator set that contains the operator, if a later version removed it.
     until: Option<i64>,
 }
 

@@ -33,9 +33,8 @@ pub(crate) struct PerplexityArgs {
 #[derive(Debug, Serialize)]
 struct Report {
     tokens: usize,
-    /// Tokens with a probability: all except the first of each window.
-    #[serde(rename = "foretold")]
-    predicted: usize,
+    /// Number of tokens that the model predicts: all tokens except the first of each window.
+    predicted_tokens: usize,
     /// Mean negative log-likelihood of the predicted tokens.
     mean_nll: f64,
     perplexity: f64,
@@ -59,23 +58,23 @@ pub(crate) fn run(args: &PerplexityArgs, out: &mut Out) -> Result<()> {
     };
     let window = args.window.unwrap_or(usize::MAX).min(generator.context_length()).max(1);
     let progress = Progress::steps("computing", ids.len());
-    let (mut sum, mut predicted) = (0.0, 0usize);
+    let (mut sum, mut predicted_tokens) = (0.0, 0usize);
     for chunk in ids.chunks(window) {
         let mut targets = chunk.iter().skip(1);
         generator.logits(chunk, &mut |logits| {
             progress.step();
             if let Some(id) = targets.next() {
                 sum += negative_log_likelihood(logits, *id);
-                predicted += 1;
+                predicted_tokens += 1;
             }
             Ok(())
         })?;
     }
-    if predicted == 0 {
+    if predicted_tokens == 0 {
         return Err(Failure::input("the text has fewer than two tokens, so no token can be predicted"));
     }
-    let mean_nll = sum / predicted as f64;
-    let report = Report { tokens: ids.len(), predicted, mean_nll, perplexity: mean_nll.exp() };
+    let mean_nll = sum / predicted_tokens as f64;
+    let report = Report { tokens: ids.len(), predicted_tokens, mean_nll, perplexity: mean_nll.exp() };
     if args.json {
         return out.json(&report);
     }
@@ -83,7 +82,7 @@ pub(crate) fn run(args: &PerplexityArgs, out: &mut Out) -> Result<()> {
     Ok(writeln!(out, "perplexity {perplexity:.4} over {tokens} tokens (mean nll {mean_nll:.5})")?)
 }
 
-/// Negative log-likelihood of a token.
+/// Negative log-likelihood of token `id` under the softmax of `logits`.
 fn negative_log_likelihood(logits: &[f32], id: u32) -> f64 {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let total: f64 = logits.iter().map(|logit| f64::from(logit - most).exp()).sum();

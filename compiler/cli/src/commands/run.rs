@@ -23,7 +23,7 @@ use crate::reused::ReusedOutputs;
 use crate::session::{CacheArgs, DeviceArgs, load};
 use crate::trace::write_trace;
 
-/// Number of output elements to print.
+/// Maximum number of elements to print of each output.
 const SHOWN_ELEMENTS: usize = 8;
 
 #[derive(Debug, Args)]
@@ -84,7 +84,7 @@ struct OutputReport {
     dtype: &'static str,
     shape: Vec<usize>,
     file: Option<PathBuf>,
-    /// First elements as text.
+    /// First elements of the output as text.
     #[serde(skip)]
     head: String,
 }
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<()> {
     if args.json { out.json(&report) } else { print(&report, out) }
 }
 
-/// Session, inputs by name, and load time.
+/// A loaded session, its input arrays by name, and the time that loading took.
 type Opened = (Session, Vec<(String, Array)>, Duration);
 
 fn open_bundle(args: &RunArgs) -> Result<Opened> {
@@ -170,8 +170,8 @@ fn open_model(args: &RunArgs) -> Result<Opened> {
     Ok((session, arrays.into_iter().collect(), loading))
 }
 
-/// Fails if inputs are absent. An absent input comes with a flag: true suggests `--const` for a single number, false
-/// suggests `--input`.
+/// Fails if inputs are absent. The flag of an absent input selects the option that the help suggests: `--const` if it
+/// is true (the input is a single number), else `--input`.
 fn check_absent(absent: &[(&str, bool)], names: &[String]) -> Result<()> {
     let option = |(name, single): &(&str, bool)| match single {
         true => format!("--const {name}=VALUE"),
@@ -187,7 +187,7 @@ fn check_absent(absent: &[(&str, bool)], names: &[String]) -> Result<()> {
     Err(Failure::usage(reason).help(format!("add {}; {}", options.join(" "), list_names(names, "input"))))
 }
 
-/// Reads all inputs of a function, in the function's order.
+/// Reads the arrays of all inputs of a function from files, in the function's order.
 fn read_inputs(session: &Session, function: &str, files: &[NamedFile]) -> Result<Vec<(String, Array)>> {
     let names: Vec<String> = session.inputs(function)?.iter().map(|p| p.name.clone()).collect();
     let arrays = read_named(files, &names, "input")?;

@@ -25,7 +25,7 @@ pub(crate) struct TargetsArgs {
 enum TargetsCommand {
     /// List the built-in profiles
     List,
-    /// Print a complete profile
+    /// Print a target profile with all its fields
     Show {
         /// Name of a profile, or path of a TOML file
         #[arg(value_name = "NAME")]
@@ -45,7 +45,7 @@ struct ProbeArgs {
     /// Write the profile to this file instead of standard output
     #[arg(short, long, value_name = "FILE.toml")]
     output: Option<PathBuf>,
-    /// List the devices of this machine instead
+    /// List the devices of this machine instead of creating a profile
     #[arg(long)]
     list: bool,
 }

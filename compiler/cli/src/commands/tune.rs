@@ -28,11 +28,13 @@ use crate::progress::Progress;
 use crate::session::DeviceArgs;
 use crate::trials::{self, TrialRunner};
 
-/// Maximum estimated cost of a measured candidate, relative to the cheapest one.
+/// Maximum estimated cost of a candidate to measure, as a multiple of the cheapest candidate's cost.
 const MAX_COST_RATIO: f64 = 64.0;
-/// Minimum time of the estimates' choice, relative to the fastest candidate, for a line in the output.
+/// A problem is printed if the candidate that the estimates select takes at least this multiple of the time of the
+/// fastest candidate.
 const REPORTED_RATIO: f64 = 1.05;
-/// Maximum time of the estimates' choice, relative to the fastest candidate, that counts as good.
+/// The estimates count as good for a problem if the candidate that they select takes at most this multiple of the time
+/// of the fastest candidate.
 const GOOD_RATIO: f64 = 1.15;
 
 #[derive(Debug, Args)]
@@ -67,14 +69,14 @@ struct Report {
     device: Option<String>,
     database: PathBuf,
     problems: usize,
-    /// Candidates measured in this run.
+    /// Number of candidates measured in this run of the command.
     measured: usize,
-    /// Candidates that the database already had.
+    /// Number of candidates whose measurement the database already had.
     known: usize,
     failed: usize,
-    /// Candidates left for another run.
+    /// Number of candidates that were not measured because time ran out.
     left: usize,
-    /// Problems where the estimates select a slower candidate, worst first.
+    /// Problems for which the estimates do not select the fastest candidate, largest loss first.
     changed: Vec<Changed>,
 }
 
@@ -88,12 +90,12 @@ struct Changed {
     fastest_ns: f64,
 }
 
-/// Distinct problem of the model.
+/// A distinct kernel problem of the model, with the candidates to measure.
 #[derive(Debug, Default)]
 struct Task {
-    /// Estimated time of all its occurrences.
+    /// Sum of the estimated times of all nodes of the model that have this problem, in nanoseconds.
     weight: f64,
-    /// Configuration that the estimates select.
+    /// Configuration that the estimates select for the problem.
     selected: String,
     trials: Vec<Trial>,
     known: usize,
@@ -154,7 +156,7 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
     if args.json { out.json(&report) } else { print(&report, start.elapsed(), out) }
 }
 
-/// Distinct problems of a graph, with trials of the candidates that the database lacks.
+/// Distinct problems of a graph, each with trials for the candidates that have no measurement in the database.
 fn unmeasured_tasks(
     args: &TuneArgs,
     graph: &Graph,

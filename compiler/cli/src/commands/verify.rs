@@ -1,5 +1,6 @@
 //! `driftc verify`: compiles a model, runs it on this device, and compares the outputs with the CPU reference and with
-//! given arrays. If they differ, it names the cause: a pass, or the first tensor that the device computes wrongly.
+//! given arrays. If outputs differ, the command names the cause: a pass, or the first tensor that the device computes
+//! wrongly.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -39,13 +40,13 @@ pub(crate) struct VerifyArgs {
     /// Read an input from a file, by name or by position from 0 (default: random floats, ones for other types)
     #[arg(short, long = "input", value_name = "NAME=FILE.npy", value_parser = named_file)]
     inputs: Vec<NamedFile>,
-    /// Compare an output with this file too
+    /// Compare an output also with the array in this file
     #[arg(short, long = "expect", value_name = "NAME=FILE.npy", value_parser = named_file)]
     expected: Vec<NamedFile>,
     /// Set the relative tolerance (default: 1e-3, or 2e-2 for f16 and mixed)
     #[arg(long, value_name = "R", value_parser = tolerance)]
     rtol: Option<f64>,
-    /// Set the absolute tolerance (default: 1e-4, or 1e-2 for f16 and mixed, times the largest expected element)
+    /// Set the absolute tolerance (default: the largest expected element times 1e-4, or times 1e-2 for f16 and mixed)
     #[arg(long, value_name = "A", value_parser = tolerance)]
     atol: Option<f64>,
     /// Optimize every SPIR-V shader with spirv-opt
@@ -157,7 +158,8 @@ fn tolerances(args: &VerifyArgs) -> Tolerance {
     }
 }
 
-/// Returns the model for the given inputs, all its inputs, and the names of the generated ones.
+/// Loads the model for the inputs of the command line. Returns the model, the arrays of all inputs, and the names of
+/// the inputs whose arrays were generated.
 fn load_model(args: &VerifyArgs) -> Result<(Loaded, BTreeMap<String, Array>, Vec<String>)> {
     let names: Vec<String> = args.model.inputs()?.into_iter().map(|input| input.name).collect();
     let mut inputs = BTreeMap::new();
@@ -192,8 +194,8 @@ fn load_model(args: &VerifyArgs) -> Result<(Loaded, BTreeMap<String, Array>, Vec
     Ok((loaded, inputs, generated))
 }
 
-/// Finds the cause of a wrong result: a pass if the reference differs after the passes, else the first wrong tensor of
-/// the device.
+/// Finds the cause of a wrong result: the first pass that changes the CPU reference's result, or if there is none, the
+/// first tensor that the device computes wrongly.
 fn diagnose(
     model: &Model,
     lowered: &Lowered,
@@ -207,7 +209,7 @@ fn diagnose(
     if !same && let Some(bad) = first_bad_pass(&model.graph, reference, case)? {
         return Ok((Some(bad), None));
     }
-    progress.stage("looking for the first tensor that diverges");
+    progress.stage("looking for the first tensor that differs from the reference");
     Ok((None, first_bad_tensor(lowered, case)?))
 }
 
@@ -236,7 +238,10 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
                    or the importer misreads the model";
         writeln!(out, "  {why}")?;
     } else if report.bad_pass.is_none() && report.first_bad_tensor.is_none() {
-        writeln!(out, "  every single tensor is right: the plan's reuse of memory is wrong")?;
+        writeln!(
+            out,
+            "  every tensor is right if no tensor reuses memory: the plan's reuse of memory is wrong"
+        )?;
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Corrects scope and memory semantics of barriers.
+//! Corrects scope and memory semantics of SPIR-V barriers.
 //!
 //! naga gives subgroup barriers only the semantics `SubgroupMemory`, which has no effect in Vulkan: lanes of a subgroup
-//! might not see each other's writes to workgroup memory. It gives storage barriers device scope, which modules with
-//! cooperative matrices may use only with an extra feature. WGSL means workgroup scope.
+//! might not see each other's writes to workgroup memory. naga gives storage barriers device scope, which modules with
+//! cooperative matrices may use only with an extra feature. WGSL defines workgroup scope for them.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,11 @@ const OP_CONSTANT: u16 = 43;
 const OP_CONTROL_BARRIER: u16 = 224;
 const SCOPE_WORKGROUP: u32 = 2;
 const SCOPE_SUBGROUP: u32 = 3;
-/// AcquireRelease and WorkgroupMemory.
+/// Memory semantics AcquireRelease and WorkgroupMemory of SPIR-V.
 const SEMANTICS: u32 = 0x8 | 0x100;
 
-/// Sets the memory semantics of subgroup barriers, and the memory scope of other barriers to the workgroup.
+/// Gives subgroup barriers the memory semantics of workgroup memory, and other barriers the memory scope of the
+/// workgroup.
 ///
 /// # Errors
 /// If the module is malformed.

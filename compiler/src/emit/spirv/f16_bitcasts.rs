@@ -1,4 +1,4 @@
-//! Bitcasts between words and f16 pairs.
+//! Bitcasts between u32 words and pairs of f16 in SPIR-V.
 //!
 //! WGSL has `bitcast` between a u32 and a `vec2<f16>`, but naga does not support it. Kernels write
 //! `vec2<f16>(unpack2x16float(word))` and `pack2x16float(vec2<f32>(pair))` instead, which have equal results. Both
@@ -13,7 +13,8 @@ const OP_TYPE_FLOAT: u16 = 22;
 const OP_TYPE_VECTOR: u16 = 23;
 const OP_F_CONVERT: u16 = 115;
 const OP_BITCAST: u32 = 4 << 16 | 124;
-/// Instruction numbers in GLSL.std.450, the only extended instruction set that naga imports.
+/// Numbers of the instructions PackHalf2x16 and UnpackHalf2x16 in GLSL.std.450, the only extended instruction set that
+/// naga imports.
 const PACK_HALF: u32 = 58;
 const UNPACK_HALF: u32 = 62;
 

@@ -3,8 +3,8 @@
 //! WGSL cannot access single elements of cooperative matrices. A kernel that knows the device's fragment layout calls a
 //! function `(.., vec4<u32>, vec2<u32>, vec4<f32>) -> vec4<f32>` of one invocation's fragments: packed f16 of A and of
 //! B, and the f32 sums. In WGSL, the function multiplies zero matrices, which gives the matrix types. This rewrite
-//! replaces its body: it inserts the elements into matrices, in the order in which an invocation holds them, and
-//! multiplies these.
+//! replaces the function's body: the new body inserts the elements into matrices, in the order in which an invocation
+//! holds them, and multiplies the matrices.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ const OP_LABEL: u16 = 248;
 const OP_RETURN_VALUE: u16 = 254;
 const OP_COOPERATIVE_MATRIX_MUL_ADD: u16 = 4459;
 
-/// Ids of the types that the function needs.
+/// SPIR-V ids of the types that the new body of a fragment multiplication needs.
 struct Types {
     float: u32,
     half: u32,
@@ -36,14 +36,14 @@ struct Types {
     floats: u32,
 }
 
-/// Instructions of a function's new body.
+/// SPIR-V instructions of the new body of a fragment multiplication.
 struct Body<'a> {
     out: Vec<u32>,
     bound: &'a mut u32,
 }
 
 impl Body<'_> {
-    /// Adds an instruction with a result type and returns the result's id.
+    /// Adds a SPIR-V instruction with a result type and returns the result's id.
     fn push(&mut self, code: u16, ty: u32, operands: &[u32]) -> u32 {
         let id = *self.bound;
         *self.bound += 1;
@@ -53,7 +53,7 @@ impl Body<'_> {
         id
     }
 
-    /// Builds a matrix from the packed f16 in the words of a vector.
+    /// Builds a cooperative matrix from the packed f16 in the words of a vector.
     fn halves(&mut self, types: &Types, [ty, zero]: [u32; 2], vector: u32, words: u32) -> u32 {
         let mut matrix = zero;
         for word in 0..words {
@@ -68,7 +68,8 @@ impl Body<'_> {
     }
 }
 
-/// Replaces the body of every fragment multiplication in a module. The matrices already have their real types.
+/// Replaces the body of every fragment multiplication in a SPIR-V module. Cooperative matrices must already have their
+/// real types.
 ///
 /// # Errors
 /// If the module is malformed.
@@ -130,7 +131,7 @@ pub(super) fn fill(words: &[u32]) -> Result<Vec<u32>, String> {
     Ok(out)
 }
 
-/// Returns a fragment multiplication with its new body, or `None` for other functions.
+/// Returns the instructions of a fragment multiplication with its new body, or `None` for other functions.
 fn filled(
     function: &[&[u32]],
     types: &Types,

@@ -18,16 +18,17 @@ const OP_TYPE_COOPERATIVE_MATRIX: u16 = 4456;
 const OP_COOPERATIVE_MATRIX_MUL_ADD: u16 = 4459;
 const CAPABILITY_FLOAT16: u32 = 9;
 const CAPABILITY_INT8: u32 = 39;
-/// Values of a matrix's use: A, B and the accumulator.
+/// Values of the operand `Use` of a SPIR-V cooperative matrix type: 0 is A, 1 is B, all others are the accumulator.
 const USE_A: u32 = 0;
 const USE_B: u32 = 1;
 const SCOPE_WORKGROUP: u32 = 2;
-/// Operand of a multiplication: elements of A, B, the accumulator and the result are signed.
+/// Operand of `OpCooperativeMatrixMulAddKHR`: the elements of A, B, the accumulator and the result are signed.
 const ALL_SIGNED: u32 = 0xf;
-/// Words of a multiplication without the operand for signs.
+/// Number of words of `OpCooperativeMatrixMulAddKHR` without the operand for signed elements.
 const MUL_ADD_WORDS: usize = 6;
 
-/// Returns a numeric type's opcode, its operands without the id, and the capability it needs.
+/// Returns the SPIR-V declaration of a matrix's element type: opcode, operands without the id, and the capability that
+/// the type needs.
 fn numeric(ty: MatrixType) -> Result<(u16, &'static [u32], Option<u32>), String> {
     match ty {
         MatrixType::F16 => Ok((OP_TYPE_FLOAT, &[16], Some(CAPABILITY_FLOAT16))),
@@ -40,15 +41,15 @@ fn numeric(ty: MatrixType) -> Result<(u16, &'static [u32], Option<u32>), String>
     }
 }
 
-/// Opcode of an instruction.
+/// Returns the opcode of a SPIR-V instruction.
 fn opcode(instruction: &[u32]) -> u16 {
     (instruction[0] & 0xffff) as u16
 }
 
-/// Type that a module declares, or that is added to it: id, declaration and needed capability.
+/// Element type that a SPIR-V module declares, or that is added to the module: id, declaration and needed capability.
 type ElementType = (u32, Vec<u32>, Option<u32>);
 
-/// Returns the types of elements. Types that the module lacks get an id from `fresh`.
+/// Returns the declarations of the matrices' element types. Types that the SPIR-V module lacks get an id from `fresh`.
 fn element_types(
     instructions: &[&[u32]],
     elements: [MatrixType; 2],
@@ -65,7 +66,7 @@ fn element_types(
     Ok(types)
 }
 
-/// Adds the capabilities of types that the module lacks.
+/// Adds the capabilities that the element types need and that the SPIR-V module does not declare yet.
 fn add_capabilities(out: &mut Vec<u32>, types: &[ElementType], instructions: &[&[u32]]) {
     for (_, _, capability) in types {
         let wanted = capability.map(|capability| [2 << 16 | u32::from(OP_CAPABILITY), capability]);
@@ -75,7 +76,7 @@ fn add_capabilities(out: &mut Vec<u32>, types: &[ElementType], instructions: &[&
     }
 }
 
-/// Returns the values of constants of a type, by id.
+/// Returns the values of a SPIR-V module's constants of type `ty`, by id.
 fn constants(instructions: &[&[u32]], ty: u32) -> BTreeMap<u32, u32> {
     instructions
         .iter()
@@ -86,8 +87,8 @@ fn constants(instructions: &[&[u32]], ty: u32) -> BTreeMap<u32, u32> {
         .collect()
 }
 
-/// Sets the element types of matrices, and their sizes if `matrix` gives M, N and K. Without `matrix`, A and B become
-/// f16 and nothing else changes.
+/// Sets the element types of cooperative matrices, and their sizes if `matrix` gives M, N and K. Without `matrix`, A
+/// and B become f16, and the accumulator and all sizes stay.
 ///
 /// # Errors
 /// If the module is malformed.

@@ -10,7 +10,7 @@ use super::{
 use crate::emit::texels;
 use crate::target::MatrixType;
 
-/// Titles and modules. Each module needs some rewrite.
+/// Titles and WGSL modules of the test. At least one rewrite changes each module.
 const MODULES: &[(&str, &str)] = &[
     (
         "types in workgroup memory lose their layout, types in buffers keep it",
@@ -83,7 +83,7 @@ fn multiply(a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> vec4<f32> {
     ),
 ];
 
-/// Matrix shapes of devices, with titles.
+/// Cooperative matrix shapes of devices, with titles.
 const MATRICES: [(&str, Option<Matrix>); 4] = [
     ("f16", None),
     (
@@ -100,7 +100,7 @@ const MATRICES: [(&str, Option<Matrix>); 4] = [
     ),
 ];
 
-/// Names of the rewritten instructions, by opcode.
+/// Names of the SPIR-V instructions that rewrites remove or add, by opcode.
 const NAMES: &[(u32, &str)] = &[
     (1, "OpUndef"),
     (10, "OpExtension"),
@@ -136,7 +136,7 @@ const NAMES: &[(u32, &str)] = &[
     (5375, "OpTensorLayoutSliceNV"),
 ];
 
-/// Returns an instruction as one line.
+/// Returns a SPIR-V instruction as one line of text.
 fn shown(instruction: &[u32]) -> String {
     let opcode = instruction[0] & 0xffff;
     let name = NAMES.iter().find(|(number, _)| *number == opcode).map(|(_, name)| *name);
@@ -183,8 +183,8 @@ fn rewrites_match_the_golden_file() {
         let raw = write(wgsl).unwrap_or_else(|e| panic!("{what}: {e}"));
         let matrices_of = if wgsl.contains("coop") { &MATRICES[..] } else { &MATRICES[..1] };
         for (kind, matrix) in matrices_of {
-            let of = if wgsl.contains("coop") { format!(": {kind}") } else { String::new() };
-            writeln!(text, "# {what}{of}\n").unwrap();
+            let matrix_kind = if wgsl.contains("coop") { format!(": {kind}") } else { String::new() };
+            writeln!(text, "# {what}{matrix_kind}\n").unwrap();
             let mut words = raw.clone();
             let mut step = |name: &str, after: Vec<u32>| {
                 let changed = difference(&words, &after);
@@ -211,7 +211,13 @@ fn rewrites_match_the_golden_file() {
     }
     let golden = std::fs::read_to_string(&file).unwrap_or_default();
     for (line, (got, want)) in text.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(got, want, "line {} of {}; DRIFT_BLESS=1 rewrites the file", line + 1, file.display());
+        assert_eq!(
+            got,
+            want,
+            "line {} of {} differs; DRIFT_BLESS=1 rewrites the file",
+            line + 1,
+            file.display()
+        );
     }
     assert_eq!(text.lines().count(), golden.lines().count(), "{}", file.display());
 }

@@ -1,8 +1,9 @@
 //! Loads workgroup-scope matrices by tensor addressing.
 //!
-//! For a workgroup-scope matrix in a storage buffer, the driver copies the elements through workgroup memory. It needs
-//! fewer instructions for that if the load names a tensor (SPV_NV_tensor_addressing) instead of a pointer and a stride.
-//! naga supports only pointers. This rewrite gives each load a tensor of exactly the matrix's rows and columns.
+//! For a workgroup-scope matrix in a storage buffer, the driver copies the elements through workgroup memory. The
+//! driver needs fewer instructions for the copy if the load names a tensor (SPV_NV_tensor_addressing) instead of a
+//! pointer and a stride. naga supports only pointers. This rewrite gives each load a tensor of exactly the matrix's
+//! rows and columns.
 
 use std::collections::BTreeMap;
 
@@ -30,10 +31,10 @@ const CAPABILITY_TENSOR_ADDRESSING: u32 = 5439;
 const EXTENSIONS: [&str; 2] = ["SPV_NV_tensor_addressing", "SPV_NV_cooperative_matrix2"];
 const CLASS_STORAGE_BUFFER: u32 = 12;
 const LAYOUT_ROW_MAJOR: u32 = 0;
-/// Elements of f16 per stride unit of naga's loads, which is a vector of 16 bytes.
+/// Number of f16 elements in a 16-byte vector, the unit of the strides in naga's matrix loads.
 const ELEMENTS: u32 = 8;
 
-/// Rewrites all loads of matrices from storage buffers.
+/// Rewrites all loads of cooperative matrices from storage buffers to loads by tensor addressing.
 ///
 /// # Errors
 /// If the module is malformed.
@@ -63,16 +64,16 @@ pub(super) fn address(words: &[u32]) -> Result<Vec<u32>, String> {
     Ok(out)
 }
 
-/// Facts about a module, and new declarations.
+/// Ids of the types, constants and pointers of a SPIR-V module that the rewrite needs, and the declarations that it adds.
 struct Module {
     bound: u32,
     uint: u32,
-    /// Values of constants by id, and ids by value.
+    /// Values of the module's u32 constants by id. The field `constants` has ids by value.
     values: BTreeMap<u32, u32>,
     constants: BTreeMap<u32, u32>,
-    /// Rows and columns of matrix types.
+    /// Rows and columns of the cooperative matrix types, by id.
     matrices: BTreeMap<u32, [u32; 2]>,
-    /// Pointers into storage buffers.
+    /// Ids of the pointers into storage buffers.
     pointers: Vec<u32>,
     declarations: Vec<u32>,
     layout: u32,
@@ -165,7 +166,10 @@ impl Module {
                 [_, ty, id, pointer, order, stride, ..]
                     if opcode(i) == OP_COOPERATIVE_MATRIX_LOAD && self.pointers.contains(&pointer) =>
                 {
-                    let order = *self.values.get(&order).ok_or("a matrix of an unknown order")?;
+                    let order = *self
+                        .values
+                        .get(&order)
+                        .ok_or("a load of a matrix in an unknown order (row-major or column-major)")?;
                     self.load(&mut out, [ty, id, pointer, stride], order == LAYOUT_ROW_MAJOR)?;
                 }
                 _ => out.extend_from_slice(i),
@@ -180,7 +184,7 @@ impl Module {
         [ty, id, pointer, stride]: [u32; 4],
         row_major: bool,
     ) -> Result<(), String> {
-        let [rows, columns] = *self.matrices.get(&ty).ok_or("a matrix of an unknown size")?;
+        let [rows, columns] = *self.matrices.get(&ty).ok_or("a load of a matrix of an unknown size")?;
         let [rows, columns, one, zero] = [rows, columns, 1, 0].map(|value| self.constant(value));
         let stride = match self.values.get(&stride) {
             Some(known) => {
@@ -217,7 +221,7 @@ fn push(out: &mut Vec<u32>, opcode: u16, operands: &[u32]) {
     out.extend_from_slice(operands);
 }
 
-/// Encodes a SPIR-V string: little-endian words, terminated by a zero byte.
+/// Encodes a SPIR-V string: UTF-8 bytes in little-endian words, terminated by a zero byte.
 fn text(name: &str) -> Vec<u32> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.push(0);

@@ -81,7 +81,7 @@ fn gelu(call: &mut Call<'_>) -> Lowered {
     }
 }
 
-/// Applies a function to the sum of operand 0 and an optional bias, operand 1.
+/// Lowers an activation with a bias: applies a function to the sum of operand 0 and the optional bias, operand 1.
 fn biased(call: &mut Call<'_>, f: UnaryFn) -> Lowered {
     let mut x = call.node(0)?;
     if let Some(bias) = call.optional(1)? {

@@ -1,9 +1,11 @@
-//! Import with assumed bounds: tries the bounds of each symbol's role until the model can be lowered.
+//! Import with assumed bounds: tries the usual bounds of each symbol's role (batch, sequence, image side) until the
+//! model can be lowered.
 //!
-//! The first attempt uses the most likely bounds of the symbols without bounds. If the model is refused, small samples
-//! become constants where that helps. Then the other bounds of the roles are tried. If all attempts fail, the error is
-//! that of the first. In the end, assumed upper bounds are lowered until every tensor fits a buffer that every device
-//! can bind. This is valid, because a model that works for a range of sizes works for every part of the range.
+//! The first attempt uses the most likely bounds of the symbols without bounds. If the model is refused, inputs for
+//! which the user gives a small sample array become constants where that helps. Then the other usual bounds of the roles
+//! are tried. If all attempts fail, the error of the first attempt is returned. In the end, assumed upper bounds are
+//! lowered until every tensor fits a buffer that every device can bind. Lower upper bounds are valid, because a model
+//! that works for a range of sizes works for every part of the range.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,10 +22,10 @@ use crate::ir::array::Array;
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::graph::Graph;
 
-/// Maximum bytes of a tensor with assumed bounds: a buffer that every device can bind.
+/// Maximum bytes of a tensor whose size depends on assumed bounds: the size of a buffer that every device can bind.
 const MAX_TENSOR_BYTES: i64 = 128 << 20;
 
-/// Imports a model. Tries several assumptions if necessary.
+/// Imports a model. If necessary, tries several assumptions about the bounds of symbolic sizes.
 pub(super) fn import(source: &Source, bytes: Bytes, options: &Options) -> Result<Imported> {
     let hash = *blake3::hash(&bytes).as_bytes();
     let model = lower::decode_model(source, bytes)?;
@@ -77,7 +79,7 @@ pub(super) fn import(source: &Source, bytes: Bytes, options: &Options) -> Result
     Ok(Imported { graph, notes, hash, external: source.files(), assumed, constants })
 }
 
-/// Returns the number of nodes that an error refuses; the maximum for an error of another kind.
+/// Returns the number of refused nodes in an import error; `usize::MAX` for an error that refuses no nodes.
 fn count_refused(error: &Error) -> usize {
     match error {
         Error::Unsupported { nodes } => nodes.len(),
@@ -85,7 +87,8 @@ fn count_refused(error: &Error) -> usize {
     }
 }
 
-/// Makes small samples constants if fewer nodes are refused then. Returns the names of these inputs.
+/// Replaces each input that has a small sample by this sample as a constant, if fewer nodes are refused then. Returns the
+/// names of the replaced inputs.
 fn fix_samples(
     source: &Source,
     model: &ModelProto,
@@ -118,8 +121,8 @@ fn fix_samples(
     fixed
 }
 
-/// Lowers assumed upper bounds until no tensor that depends on them exceeds [`MAX_TENSOR_BYTES`]. Returns the lowered
-/// symbols with their former upper bounds.
+/// Lowers assumed upper bounds of symbols until no tensor whose size depends on them exceeds [`MAX_TENSOR_BYTES`].
+/// Returns the lowered symbols with their former upper bounds.
 fn limit_tensor_sizes(graph: &mut Graph, assumed: &[Assumed]) -> BTreeMap<String, i64> {
     let mut narrowed = BTreeMap::new();
     for id in graph.ids() {
@@ -152,7 +155,7 @@ fn limit_tensor_sizes(graph: &mut Graph, assumed: &[Assumed]) -> BTreeMap<String
     narrowed
 }
 
-/// Returns the next smaller upper bound.
+/// Returns the next smaller upper bound to try for a symbol with a role.
 fn next_smaller(role: Role, high: i64) -> i64 {
     match role {
         // Image networks usually need multiples of 32.
@@ -161,7 +164,7 @@ fn next_smaller(role: Role, high: i64) -> i64 {
     }
 }
 
-/// Returns the maximum number of elements of a shape.
+/// Returns the maximum number of elements of a shape within the bounds of its symbols.
 fn max_elements(shape: &[Dim], bounds: &Bounds) -> i64 {
     shape.iter().fold(1i64, |n, d| n.saturating_mul(d.range(bounds).1.max(0)))
 }

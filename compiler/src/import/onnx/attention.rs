@@ -1,7 +1,7 @@
-//! Lowers Attention, and expands attention for other operators.
+//! Lowers ONNX's Attention, and adds attention for other operators that contain it.
 //!
-//! Attention is one operator of the graph. If a model uses the scores as an output, it is expanded to matmuls and a
-//! softmax. In both forms a query that attends to no key gives zeros.
+//! Attention becomes one operator of the graph. If a model reads the scores as an output, attention is expanded to
+//! matmuls and a softmax. In both forms the result of a query that attends to no key is zero.
 
 use super::generate::iota;
 use super::lowering::{Call, Lowered, OpEntry, Outputs, Value, op};
@@ -20,26 +20,32 @@ pub(super) const OPS: &[OpEntry] = &[op("Attention", 23, attention)];
 /// Parameters of attention over queries, keys and values `[B, H, S, D]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scores {
-    /// Factor of the scores.
+    /// Factor by which the scores, the dot products of queries and keys, are multiplied.
     pub(super) scale: f32,
-    /// True if query i attends only to keys up to `i + past`.
+    /// True if query i attends only to keys up to `i + past`, where `past` is the number of keys before the first
+    /// query.
     pub(super) causal: bool,
-    /// Maximum number of keys that query i attends to, the last being key `i + past`. Used only if causal.
+    /// Sliding window: query i attends at most to this number of keys, the last of which is key `i + past`. Used only
+    /// if `causal`.
     pub(super) window: Option<u32>,
-    /// Cap in `cap * tanh(score / cap)`; 0 for none.
+    /// The cap in `cap * tanh(score / cap)`, which limits scores; 0 for no cap.
     pub(super) softcap: f32,
-    /// Stage at which the scores are a second result: 0 raw, 1 capped, 2 masked, 3 after softmax. `None` without them.
+    /// Stage at which the scores become a second result: 0 raw, 1 capped, 2 masked, 3 after softmax. `None` if the
+    /// scores are not a result.
     pub(super) scores_output: Option<i64>,
 }
 
-/// Reshapes `[B, S, H * D]` to `[B, H, S, D]`. A tensor of rank 4 is returned as it is.
+/// Splits the heads of an attention operand: `[B, S, H * D]` becomes `[B, H, S, D]`. A tensor of rank 4 is returned
+/// unchanged.
 pub(super) fn split_heads(call: &mut Call<'_>, x: NodeId, heads: Option<i64>) -> Lowered<NodeId> {
     let shape = call.shape(x);
     match (shape.as_slice(), heads) {
         ([_, _, _, _], _) => Ok(x),
         ([b, s, d], Some(heads)) if heads > 0 => {
             let size = d.div_exact(&Dim::known(heads)).ok_or_else(|| {
-                Refused::new(format!("the size {d} is not a multiple of the {heads} heads"))
+                Refused::new(format!(
+                    "the size {d} of an operand is not a multiple of the number of heads, {heads}"
+                ))
             })?;
             let x = call.b.reshape(x, vec![b.clone(), s.clone(), Dim::known(heads), size])?;
             Ok(call.b.transpose(x, vec![0, 2, 1, 3])?)
@@ -51,11 +57,11 @@ pub(super) fn split_heads(call: &mut Call<'_>, x: NodeId, heads: Option<i64>) ->
     }
 }
 
-/// Reshapes `[B, H, S, D]` to `[B, S, H * D]`.
+/// Merges the heads of an attention result: `[B, H, S, D]` becomes `[B, S, H * D]`.
 pub(super) fn merge_heads(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     let shape = call.shape(x);
     let [b, h, s, d] = shape.as_slice() else {
-        return Err(Refused::new("the heads cannot be merged: the rank is not 4"));
+        return Err(Refused::new("the attention heads cannot be merged: the result does not have rank 4"));
     };
     let x = call.b.transpose(x, vec![0, 2, 1, 3])?;
     Ok(call.b.reshape(x, vec![b.clone(), s.clone(), h.mul(d)])?)
@@ -126,8 +132,9 @@ fn attention(call: &mut Call<'_>) -> Lowered {
     Ok(Outputs(vec![Value::Node(result), Value::Node(k), Value::Node(v), scores_output]))
 }
 
-/// Returns the conditions under which a query sees a key: the key is within the lengths and the window. With lengths,
-/// also the causal condition, which is then cleared in `scores`.
+/// Returns bool masks that are true where a query may attend to a key: one for the sequences' lengths `lengths` if they
+/// are given, and one each for the attributes `left_window_size` and `right_window_size` if they limit the window. If
+/// `lengths` is given and `scores.causal` is true, the causal mask is returned too, and `scores.causal` becomes false.
 fn conditions(
     call: &mut Call<'_>,
     lengths: Option<NodeId>,
@@ -158,26 +165,29 @@ fn conditions(
             size if size >= 0 => {
                 conditions.push(window(call, &offset, queries, keys, side, size.saturating_mul(sign))?);
             }
-            size => return Err(Refused::attribute(name, size, "-1 (no limit), or 0 and more")),
+            size => {
+                return Err(Refused::attribute(name, size, "window sizes of 0 or more, or -1 for no limit"));
+            }
         }
     }
     Ok(conditions)
 }
 
-/// Returns the sequence length of `[B, H, S, D]`.
+/// Returns the sequence length S of a tensor `[B, H, S, D]`.
 fn sequence_length(call: &Call<'_>, x: NodeId) -> Dim {
     call.shape(x).get(2).cloned().unwrap_or_default()
 }
 
-/// Position of the first query among the keys.
+/// Position of the first query in its sequence of keys: the number of keys before it.
 enum Offset {
-    /// Equal in all sequences.
+    /// The first query has this position in all sequences of the batch.
     Same(Dim),
-    /// The last query is at the last key of its sequence. The lengths are `[B, 1, 1, 1]`.
+    /// The last query is at the last key of its sequence. The field is the graph node of the sequences' lengths, `[B,
+    /// 1, 1, 1]`.
     Ends(NodeId),
 }
 
-/// Reshapes one number per sequence to i64 `[B, 1, 1, 1]`.
+/// Converts a tensor with one number per sequence to i64 `[B, 1, 1, 1]`.
 fn per_batch(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     let n = call.tensor(x).elements();
     let x = call.b.cast(x, DType::I64)?;
@@ -185,8 +195,8 @@ fn per_batch(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     Ok(call.b.reshape(x, vec![n, one.clone(), one.clone(), one])?)
 }
 
-/// Adds a condition `[S, T]` or `[B, 1, S, T]` that compares the position of key `t` with the position of query `s`
-/// plus `distance`.
+/// Returns a bool mask `[S, T]` or `[B, 1, S, T]` with the element `compare(t, s + distance)` for each query and key: `t`
+/// is the position of the key, `s` the position of the query.
 fn window(
     call: &mut Call<'_>,
     offset: &Offset,
@@ -208,7 +218,7 @@ fn window(
     Ok(call.b.binary(compare, columns, rows)?)
 }
 
-/// Adds two optional masks.
+/// Returns the sum of two optional additive masks.
 pub(super) fn joined(call: &mut Call<'_>, a: Option<NodeId>, b: Option<NodeId>) -> Lowered<Option<NodeId>> {
     Ok(match (a, b) {
         (Some(a), Some(b)) => Some(call.b.binary(BinaryFn::Add, a, b)?),
@@ -226,7 +236,7 @@ pub(super) fn additive(call: &mut Call<'_>, mask: NodeId, dtype: DType) -> Lower
     Ok(call.b.select(mask, zero, excluded)?)
 }
 
-/// Extends the mask to `length` keys; the added keys are masked out.
+/// Extends an additive mask to `length` keys. The added keys are masked out.
 fn lengthened(call: &mut Call<'_>, mask: NodeId, length: &Dim) -> Lowered<NodeId> {
     let shape = call.shape(mask);
     let (Some(have), Some(want)) = (shape.last().and_then(Dim::as_known), length.as_known()) else {
@@ -243,7 +253,7 @@ fn lengthened(call: &mut Call<'_>, mask: NodeId, length: &Dim) -> Lowered<NodeId
     call.add(Pad { mode: PadMode::Constant, before, after, value: f64::NEG_INFINITY }, &[mask])
 }
 
-/// Adds attention. Returns its result, and the scores if they are requested.
+/// Adds attention to the graph. Returns the result, and the scores if `scores.scores_output` requests them.
 pub(super) fn attend(
     call: &mut Call<'_>,
     [q, k, v]: [NodeId; 3],
@@ -332,14 +342,16 @@ fn repeat_heads(call: &mut Call<'_>, x: NodeId, heads: &Dim, kv_heads: &Dim) -> 
     })?;
     let shape = call.shape(x);
     let [b, h, t, d] = shape.as_slice() else {
-        return Err(Refused::new("the heads cannot be repeated: the rank is not 4"));
+        return Err(Refused::new(
+            "the key or value heads cannot be repeated: the operand does not have rank 4",
+        ));
     };
     let x = call.b.reshape(x, vec![b.clone(), h.clone(), Dim::known(1), t.clone(), d.clone()])?;
     let x = call.b.expand(x, vec![b.clone(), h.clone(), times, t.clone(), d.clone()])?;
     Ok(call.b.reshape(x, vec![b.clone(), heads.clone(), t.clone(), d.clone()])?)
 }
 
-/// Adds an i64 scalar.
+/// Adds an i64 scalar constant to the graph.
 pub(super) fn integer(call: &mut Call<'_>, value: i64) -> Lowered<NodeId> {
     Ok(call.b.constant(&Array::int(DType::I64, &[], vec![value]))?)
 }

@@ -1,7 +1,7 @@
-//! Typed access to a node's attributes.
+//! Typed access to the attributes of an ONNX node.
 //!
-//! A lowering reads each attribute by name, with its default. If it leaves an attribute unread, the node is refused, so
-//! an attribute that would change the result is never ignored silently.
+//! A lowering reads each attribute by name, with its default. If the lowering leaves an attribute unread, the node is
+//! refused, so an attribute that would change the result is never ignored silently.
 
 use std::cell::RefCell;
 
@@ -22,12 +22,13 @@ impl<'m> Attributes<'m> {
         Self { list, read }
     }
 
-    /// Returns all attributes under their names on this node.
+    /// Returns the names and values of all attributes. An attribute that refers to an attribute of the enclosing
+    /// function has its own name, and the value that the function's call gives.
     pub(super) fn list(&self) -> &[(&'m str, &'m AttributeProto)] {
         &self.list
     }
 
-    /// Returns an attribute and marks it as read. Fails if it has another type.
+    /// Returns the attribute `name` and marks it as read. Fails if the attribute does not have type `kind`.
     fn typed(&self, name: &str, kind: AttributeType) -> Result<Option<&'m AttributeProto>, Refused> {
         let Some(at) = self.list.iter().position(|(n, _)| *n == name) else { return Ok(None) };
         let (_, attribute) = self.list[at];
@@ -65,7 +66,7 @@ impl<'m> Attributes<'m> {
         Ok(self.typed(name, AttributeType::Ints)?.map(|a| a.ints.as_slice()))
     }
 
-    /// Returns a list of `rank` sizes; all are `default` if the attribute is absent.
+    /// Returns the attribute `name` as a list of `rank` sizes; all are `default` if the attribute is absent.
     pub(super) fn sizes(&self, name: &str, rank: usize, default: usize) -> Result<Vec<usize>, Refused> {
         let Some(values) = self.ints_opt(name)? else { return Ok(vec![default; rank]) };
         if values.len() != rank {
@@ -118,7 +119,7 @@ impl<'m> Attributes<'m> {
         self.list.iter().any(|(n, _)| *n == name)
     }
 
-    /// Marks attributes that do not change the result.
+    /// Marks attributes as read that do not change the result of the node.
     pub(super) fn ignore(&self, names: &[&str]) {
         for (read, (name, _)) in self.read.borrow_mut().iter_mut().zip(&self.list) {
             *read |= names.contains(name);

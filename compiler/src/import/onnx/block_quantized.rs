@@ -30,14 +30,14 @@ fn matmul(call: &mut Call<'_>) -> Lowered {
     let (bits, block) = (bits(call)?, size(call, "block_size", None)?);
     if call.attributes.int("weight_prepacked", 0)? != 0 {
         return Err(Refused::new(
-            "its weights are packed for another runtime; export the model without `weight_prepacked`",
+            "the weights are packed for another runtime; export the model without `weight_prepacked`",
         ));
     }
     let blocks = k.div_ceil(block);
     let packed = constant(call, 1, "the weights")?;
     let scales = constant(call, 2, "the scales")?;
     if packed.dtype != DType::U8 || packed.strides.is_some() {
-        return Err(Refused::new(format!("its weights have type {}; u8 is needed", packed.dtype.name())));
+        return Err(Refused::new(format!("the weights have type {}; u8 is needed", packed.dtype.name())));
     }
     let pitch = block.checked_mul(blocks).ok_or_else(|| Refused::new("K is too large"))?;
     let zeros = match optional_constant(call, 3, "the zero points")? {
@@ -55,7 +55,7 @@ fn matmul(call: &mut Call<'_>) -> Lowered {
         }
         Some(zeros) => {
             return Err(Refused::new(format!(
-                "its zero points have type {}; a float type or u8 is needed",
+                "the zero points have type {}; a float type or u8 is needed",
                 zeros.dtype.name()
             )));
         }
@@ -99,7 +99,7 @@ fn gather(call: &mut Call<'_>) -> Lowered {
             let packed = constant(call, 0, "the table")?;
             if packed.dtype != DType::U8 || packed.strides.is_some() {
                 return Err(Refused::new(format!(
-                    "its table has type {}; a 4-bit type or u8 is needed",
+                    "the table has type {}; a 4-bit type or u8 is needed",
                     packed.dtype.name()
                 )));
             }
@@ -207,7 +207,7 @@ pub(super) fn dequantize(call: &mut Call<'_>, x: &Int4Tensor) -> Lowered<NodeId>
                 0,
             )
         }
-        Some(_) => return Err(Refused::new("its zero points must be constants of the type of its weights")),
+        Some(_) => return Err(Refused::new("the zero points must be constants of the type of the weights")),
     };
     let groups = GroupQuantized {
         values: PackedValues { bits: 4, rows, columns, order, signed: x.signed },
@@ -242,11 +242,12 @@ fn bits(call: &Call<'_>) -> Lowered<usize> {
     }
 }
 
-/// Describes the bytes of scales or zero points.
+/// Describes a constant's bytes as scales or zero points. `strides` are the steps between rows and between groups, in
+/// elements.
 fn factors(constant: &Constant, strides: [usize; 2]) -> Lowered<Scales> {
     match (constant.encoding.plain_dtype(), &constant.strides) {
         (Some(dtype), None) => Ok(Scales { dtype, bytes: constant.bytes.clone(), strides }),
-        _ => Err(Refused::new("its scales or zero points must be constants stored in the file")),
+        _ => Err(Refused::new("the scales and zero points must be constants stored in the file")),
     }
 }
 
@@ -255,7 +256,7 @@ fn constant(call: &mut Call<'_>, index: usize, name: &str) -> Lowered<Constant> 
     constant.ok_or_else(|| Refused::new(format!("{name} are missing")))
 }
 
-/// Returns an operand that must be constant. A reshaped constant counts as constant.
+/// Returns an optional operand that must be constant if it is present. A reshaped constant counts as constant.
 fn optional_constant(call: &mut Call<'_>, index: usize, name: &str) -> Lowered<Option<Constant>> {
     let Some(node) = call.optional(index)? else { return Ok(None) };
     let graph = &call.b.graph;
@@ -273,7 +274,7 @@ fn optional_constant(call: &mut Call<'_>, index: usize, name: &str) -> Lowered<O
 }
 
 impl Call<'_> {
-    /// Returns the axis in an attribute.
+    /// Returns the axis that the attribute `name` gives for a tensor of rank `rank`.
     fn axis_attribute(&self, name: &str, default: i64, rank: usize) -> Lowered<usize> {
         Ok(normalize_axis(self.attributes.int(name, default)?, rank)?)
     }

@@ -22,12 +22,13 @@ pub(super) struct WindowAttributes {
     pub(super) dilations: Vec<usize>,
     pub(super) begin: Vec<usize>,
     pub(super) end: Vec<usize>,
-    /// Symbolic padding before and after, in addition to `begin` and `end`; `None` if all padding is known.
+    /// Padding of symbolic size before and after each spatial axis, in addition to `begin` and `end`; `None` if the
+    /// size of all padding is known.
     pub(super) symbolic_padding: Option<[Vec<Dim>; 2]>,
 }
 
 impl WindowAttributes {
-    /// Adds the symbolic padding around the input.
+    /// Pads `x` by the symbolic padding; the added elements are `value`.
     pub(super) fn pad_symbolic(&self, call: &mut Call<'_>, x: NodeId, value: f64) -> Lowered<NodeId> {
         let Some(amounts) = &self.symbolic_padding else { return Ok(x) };
         let others = [Dim::known(0), Dim::known(0)];
@@ -36,14 +37,15 @@ impl WindowAttributes {
     }
 }
 
-/// Values of the attribute `auto_pad`.
+/// Values of the attribute `auto_pad` of convolutions and pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AutoPad {
     Explicit,
     Valid,
-    /// Output size `ceil(in / stride)`. If the padding is odd, the end gets one more than the beginning, or one less.
+    /// SAME_UPPER or SAME_LOWER: the padding makes the output size `ceil(input / stride)`.
     Same {
-        /// True if the end gets more.
+        /// True if the end gets the extra element of an odd padding (SAME_UPPER), false if the beginning gets it
+        /// (SAME_LOWER).
         upper: bool,
     },
 }
@@ -71,13 +73,14 @@ fn positive(name: &str, values: Vec<usize>) -> Lowered<Vec<usize>> {
     Ok(values)
 }
 
-/// Splits padding evenly. If it is odd, the end gets one more if `upper`, else the beginning.
+/// Splits a total padding evenly into beginning and end. The extra element of an odd padding goes to the end if
+/// `upper`, else to the beginning.
 fn split_evenly(total: usize, upper: bool) -> (usize, usize) {
     let small = total / 2;
     if upper { (small, total - small) } else { (total - small, small) }
 }
 
-/// Reads the window attributes for an image of size `extents`.
+/// Reads strides, dilations and padding of a convolution or pool for an image with the spatial sizes `extents`.
 pub(super) fn window(call: &Call<'_>, extents: &[Dim], kernel: &[usize]) -> Lowered<WindowAttributes> {
     let rank = kernel.len();
     let strides = positive("strides", call.attributes.sizes("strides", rank, 1)?)?;
@@ -114,12 +117,12 @@ pub(super) fn window(call: &Call<'_>, extents: &[Dim], kernel: &[usize]) -> Lowe
     Ok(WindowAttributes { strides, dilations, begin, end, symbolic_padding })
 }
 
-/// Returns the total padding with which windows of `reach` elements start at every multiple of the stride within
-/// `extent`.
+/// Returns the total padding of one axis for SAME_UPPER and SAME_LOWER: the least padding with which a window of
+/// `reach` elements fits at every multiple of `stride` below `extent`.
 fn same_padding(call: &Call<'_>, extent: &Dim, stride: usize, reach: usize) -> Lowered<Dim> {
     let (stride, reach) = (Dim::from(stride), Dim::from(reach));
     let (Some(step), Some(extra)) = (stride.as_known(), reach.sub(&stride).as_known()) else {
-        return Err(Refused::new("the window or stride is too large"));
+        return Err(Refused::new("the window or stride is too large for auto_pad"));
     };
     let total = extent.ceil_div(step).scale(step).plus(extra).sub(extent);
     Ok(total.positive_within(call.bounds()))
@@ -162,8 +165,8 @@ fn conv(call: &mut Call<'_>) -> Lowered<NodeId> {
     convolve(call, x, weights, bias, Some(0.0))
 }
 
-/// Adds the convolution that the node describes, of `x` and `weights`. Symbolic padding is filled with `outside`, if
-/// known; known padding is always zero.
+/// Adds a convolution of `x` and `weights` with the node's attributes. Padding of known size has the value zero.
+/// Padding of symbolic size has the value `outside`; it is refused if `outside` is `None`.
 pub(super) fn convolve(
     call: &mut Call<'_>,
     x: NodeId,
@@ -252,7 +255,8 @@ fn conv_transpose(call: &mut Call<'_>) -> Lowered {
         // The full size minus the requested one. For SAME the symbolic part cancels.
         let surplus = match (&requested, auto) {
             (Some(sizes), _) => {
-                let extent = call.known_dim(&extents[i], "the input size with output_shape")?;
+                let extent =
+                    call.known_dim(&extents[i], "the input size, which attribute `output_shape` needs,")?;
                 let full = extent.saturating_sub(1).saturating_mul(strides[i]).saturating_add(reach);
                 i64::try_from(full.saturating_add(output_padding[i])).unwrap_or(i64::MAX)
                     - i64::try_from(sizes[i]).unwrap_or(i64::MAX)

@@ -9,23 +9,23 @@ use super::tensors;
 use crate::ir::dim::Dim;
 use crate::ir::tensor::DType;
 
-/// A declared input.
+/// Declaration of a model's input.
 #[derive(Debug)]
 pub(super) struct Declared {
     /// Name.
     pub(super) name: String,
-    /// Element type, or the reason why it is not supported.
+    /// Element type of the input, or the reason why the type is not supported.
     pub(super) dtype: Result<DType, Refused>,
-    /// Sizes; `None` if not even the rank is declared.
+    /// Sizes of the input; `None` if not even the rank is declared.
     pub(super) shape: Option<Vec<Dim>>,
 }
 
-/// Reads the declaration of an input.
+/// Reads the declaration of an input from the ONNX file.
 pub(super) fn read(info: &ValueInfoProto) -> Result<Declared, Refused> {
     let name = info.name().to_string();
     let tensor = match info.r#type.as_ref().and_then(|t| t.value.as_ref()) {
         Some(TypeValue::TensorType(tensor)) => tensor,
-        None => return Err(Refused::new("it has no type")),
+        None => return Err(Refused::new("no type is declared")),
         Some(_) => {
             let reason = Refused::new("only tensors are supported, not sequences, maps or optional values");
             return Ok(Declared { name, dtype: Err(reason), shape: None });
@@ -36,7 +36,7 @@ pub(super) fn read(info: &ValueInfoProto) -> Result<Declared, Refused> {
     Ok(Declared { name, dtype, shape })
 }
 
-/// Returns the declared element type; `None` if it is missing or not supported.
+/// Returns the declared element type of an input or output; `None` if the type is missing or not supported.
 pub(super) fn declared_dtype(info: &ValueInfoProto) -> Option<DType> {
     match info.r#type.as_ref()?.value.as_ref()? {
         TypeValue::TensorType(tensor) => tensors::dtype(tensor.elem_type?).ok(),
@@ -49,7 +49,7 @@ fn declared_shape(name: &str, tensor: &type_proto::Tensor) -> Result<Option<Vec<
     let dim = |(axis, dim): (usize, &Dimension)| match &dim.value {
         Some(DimValue::DimValue(-1)) | None => Ok(Dim::symbol(&unnamed_axis(name, axis))),
         Some(DimValue::DimValue(value)) if *value < 0 => {
-            Err(Refused::new(format!("its size {value} is negative")))
+            Err(Refused::new(format!("the declared size {value} is negative")))
         }
         Some(DimValue::DimValue(value)) => Ok(Dim::known(*value)),
         Some(DimValue::DimParam(text)) => {
@@ -59,7 +59,7 @@ fn declared_shape(name: &str, tensor: &type_proto::Tensor) -> Result<Option<Vec<
     shape.dim.iter().enumerate().map(dim).collect::<Result<Vec<_>, Refused>>().map(Some)
 }
 
-/// Parses a dim_param: a symbol, or an expression such as `past + 1`. Returns `None` for an empty name.
+/// Parses a `dim_param` of ONNX: a symbol, or an expression such as `past + 1`. Returns `None` for an empty name.
 fn parse_dim_param(text: &str) -> Option<Dim> {
     let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     if text.is_empty() || text == "?" {
@@ -75,12 +75,12 @@ fn parse_dim_param(text: &str) -> Option<Dim> {
     Some(Dim::symbol(&symbol_name(&text)))
 }
 
-/// Returns the symbol of an axis without a name.
+/// Returns a symbol for an input's axis whose size has no name: the input's name and the axis number.
 pub(super) fn unnamed_axis(input: &str, axis: usize) -> String {
     symbol_name(&format!("{input}_{axis}"))
 }
 
-/// Replaces the characters that a symbol must not have.
+/// Replaces the characters of a name that a symbol's name must not contain by `_`.
 fn symbol_name(name: &str) -> String {
     let mut out: String = name
         .chars()

@@ -1,8 +1,8 @@
-//! Einsum, as a chain of batched matmuls.
+//! Lowers Einsum to a chain of batched matmuls.
 //!
-//! Each label is an axis. Operands are combined from left to right. A label that neither the result nor a later operand
-//! needs is contracted. For a pair of operands there are four kinds of labels: in both and kept (batch), in both and
-//! contracted (inner), in the first only (rows), in the second only (columns). The matmul is
+//! Each letter of the equation labels an axis. Operands are combined from left to right. A label that neither the
+//! result nor a later operand needs is contracted. For a pair of operands there are four kinds of labels: in both and
+//! kept (batch), in both and contracted (inner), in the first only (rows), in the second only (columns). The matmul is
 //! `[batch.., rows, inner] x [batch.., inner, columns]`, reshaped to the labels.
 
 use super::lowering::{Call, Lowered, OpEntry, op};
@@ -16,14 +16,14 @@ use crate::ir::tensor::DType;
 
 pub(super) const OPS: &[OpEntry] = &[op("Einsum", 12, einsum)];
 
-/// Label of an axis: a letter, or a position within the ellipsis, counted from its end.
+/// Label of an axis in an Einsum equation: a letter, or a position within the ellipsis, counted from its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Label {
     Ellipsis(usize),
     Letter(char),
 }
 
-/// A value with a label for each axis.
+/// A value in an Einsum, with a label for each axis.
 #[derive(Debug, Clone)]
 struct Term {
     node: NodeId,
@@ -69,16 +69,17 @@ fn einsum(call: &mut Call<'_>) -> Lowered {
     Ok(ordered(call, &all, &result)?.into())
 }
 
-/// Parses the labels of one operand. An ellipsis stands for the axes of the rank that have no letter.
+/// Parses the subscripts of one Einsum operand to labels of its axes. An ellipsis stands for the axes of the rank that
+/// have no letter.
 fn parse(spec: &str, rank: Option<usize>) -> Lowered<Vec<Label>> {
-    let wrong = |reason: &str| Refused::new(format!("the subscripts `{spec}` {reason}"));
+    let wrong = |reason: &str| Refused::new(format!("the subscripts `{spec}` are not valid: {reason}"));
     let letters = |text: &str| -> Lowered<Vec<Label>> {
         text.chars()
             .map(|c| {
                 if c.is_ascii_alphabetic() {
                     Ok(Label::Letter(c))
                 } else {
-                    Err(wrong("contain a character that is not a letter"))
+                    Err(wrong("every subscript must be a letter"))
                 }
             })
             .collect()
@@ -91,7 +92,7 @@ fn parse(spec: &str, rank: Option<usize>) -> Lowered<Vec<Label>> {
             let extra = match rank {
                 Some(rank) => rank
                     .checked_sub(given)
-                    .ok_or_else(|| wrong("have more letters than the operand has axes"))?,
+                    .ok_or_else(|| wrong("there are more letters than the operand has axes"))?,
                 None => 0,
             };
             let ellipsis = (0..extra).rev().map(Label::Ellipsis);
@@ -99,12 +100,12 @@ fn parse(spec: &str, rank: Option<usize>) -> Lowered<Vec<Label>> {
         }
     };
     match rank {
-        Some(rank) if labels.len() != rank => Err(wrong(&format!("do not match an operand of rank {rank}"))),
+        Some(rank) if labels.len() != rank => Err(wrong(&format!("the operand has rank {rank}"))),
         _ => Ok(labels),
     }
 }
 
-/// Returns the labels of the widest ellipsis, outermost first.
+/// Returns the labels of the axes that the longest ellipsis of the operands stands for, outermost first.
 fn widest(terms: &[Term]) -> Vec<Label> {
     let count = |t: &Term| t.labels.iter().filter(|l| matches!(l, Label::Ellipsis(_))).count();
     let n = terms.iter().map(count).max().unwrap_or(0);
@@ -132,7 +133,7 @@ fn explicit(spec: &str, terms: &[Term]) -> Lowered<Vec<Label>> {
     Ok(labels)
 }
 
-/// Returns the labels of the result of an equation without `->`: the ellipsis, then the letters that occur once,
+/// Returns the labels of the result of an Einsum equation without `->`: the ellipsis, then the letters that occur once,
 /// sorted.
 fn implicit(terms: &[Term]) -> Vec<Label> {
     let mut result = widest(terms);
@@ -147,7 +148,7 @@ fn implicit(terms: &[Term]) -> Vec<Label> {
     result
 }
 
-/// Replaces two axes with the same label by their diagonal, until no label repeats.
+/// Replaces two axes of an operand that have the same label by their diagonal, until no label repeats.
 fn diagonal(call: &mut Call<'_>, mut term: Term) -> Lowered<Term> {
     while let Some((i, j)) = repeated(&term.labels) {
         let shape = call.shape(term.node);
@@ -174,7 +175,7 @@ fn repeated(labels: &[Label]) -> Option<(usize, usize)> {
     (0..labels.len()).find_map(|j| labels[..j].iter().position(|l| *l == labels[j]).map(|i| (i, j)))
 }
 
-/// Sums over the axes whose labels are not needed.
+/// Sums a value over the axes whose labels the rest of the Einsum does not need.
 fn sum_out(call: &mut Call<'_>, term: Term, needed: impl Fn(&Label) -> bool) -> Lowered<Term> {
     let axes: Vec<usize> = (0..term.labels.len()).filter(|i| !needed(&term.labels[*i])).collect();
     if axes.is_empty() {
@@ -184,7 +185,8 @@ fn sum_out(call: &mut Call<'_>, term: Term, needed: impl Fn(&Label) -> bool) -> 
     Ok(Term { node: call.b.reduce(ReduceKind::Sum, term.node, axes, false)?, labels })
 }
 
-/// Returns the value with its axes in the order of `labels`; missing axes have size 1.
+/// Transposes and reshapes an Einsum value so that it has the axes of `labels` in order. Labels that the value lacks
+/// get axes of size 1.
 fn ordered(call: &mut Call<'_>, term: &Term, labels: &[Label]) -> Lowered<NodeId> {
     let perm: Vec<usize> = labels.iter().filter_map(|l| term.labels.iter().position(|t| t == l)).collect();
     let x = call.b.transpose(term.node, perm)?;
@@ -196,7 +198,8 @@ fn ordered(call: &mut Call<'_>, term: &Term, labels: &[Label]) -> Lowered<NodeId
     Ok(call.b.reshape(x, shape)?)
 }
 
-/// Combines two operands. Labels that are no longer needed are summed over.
+/// Combines two operands of an Einsum by a batched matmul, or by a multiplication and a sum. Labels that the rest of
+/// the Einsum does not need are summed over.
 fn contract(call: &mut Call<'_>, a: Term, b: Term, needed: impl Fn(&Label) -> bool) -> Lowered<Term> {
     let a = sum_out(call, a, |l| needed(l) || b.labels.contains(l))?;
     let b = sum_out(call, b, |l| needed(l) || a.labels.contains(l))?;

@@ -80,8 +80,8 @@ fn binary(call: &mut Call<'_>, f: BinaryFn) -> Lowered {
     Ok(typed_binary(call, f, a, b)?.into())
 }
 
-/// Reshapes the second operand so that it broadcasts. Before opset 7, the attribute `axis` is the axis of the first
-/// operand that matches the first axis of the second.
+/// Reshapes the second operand so that it broadcasts to the first one. Before opset 7, the attribute `axis` is the axis
+/// of the first operand that matches the first axis of the second operand.
 fn aligned(call: &mut Call<'_>, a: NodeId, b: NodeId) -> Lowered<NodeId> {
     if call.opset >= 7 {
         return Ok(b);
@@ -91,7 +91,7 @@ fn aligned(call: &mut Call<'_>, a: NodeId, b: NodeId) -> Lowered<NodeId> {
     let (rank, mut shape) = (call.rank(a), call.shape(b));
     let after = rank.checked_sub(normalize_axis(axis, rank)? + shape.len()).ok_or_else(|| {
         Refused::new(format!(
-            "attribute `axis` is `{axis}`, but operand 1 has rank {}, too many for the axes from there on",
+            "attribute `axis` is {axis}, but operand 1 has rank {}, more axes than operand 0 has from that axis on",
             shape.len()
         ))
     })?;
@@ -110,7 +110,7 @@ fn p_relu(call: &mut Call<'_>) -> Lowered {
     Ok(typed_binary(call, BinaryFn::PRelu, x, slope)?.into())
 }
 
-/// Adds an element function of two operands, which must have the same type.
+/// Adds an element function of two operands to the graph. The operands must have the same type.
 pub(super) fn typed_binary(call: &mut Call<'_>, f: BinaryFn, a: NodeId, b: NodeId) -> Lowered<NodeId> {
     let (left, right) = (call.dtype(a), call.dtype(b));
     if left != right {

@@ -23,7 +23,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("ReverseSequence", 10, reverse_sequence),
 ];
 
-/// Fails if a constant index is outside of `extent`. Negative indices count from the end.
+/// Fails if a constant index is outside of an axis of size `extent`. Negative indices count from the end.
 fn check_indices(call: &Call<'_>, indices: NodeId, extent: &Dim) -> Lowered<()> {
     let Some(array) = call.constant(indices) else { return Ok(()) };
     check_range(array.ints()?.iter().copied(), extent, call.bounds())

@@ -25,7 +25,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("BlackmanWindow", 17, |c| window(c, [0.42, 0.5, 0.08])),
 ];
 
-/// Adds a vector of consecutive integers from `start` on.
+/// Adds a vector to the graph that holds `length` consecutive integers from `start` on.
 pub(super) fn iota(call: &mut Call<'_>, dtype: DType, start: Dim, length: Dim) -> Lowered<NodeId> {
     call.add(Range { dtype, start, step: 1, length }, &[])
 }
@@ -81,7 +81,8 @@ pub(super) fn range_length(start: i64, limit: i64, step: i64) -> Option<i64> {
     Some(if distance <= 0 { 0 } else { (distance - 1) / stride + 1 })
 }
 
-/// Returns operand `index` of Range as a size: an integer, or a float that was cast from a size.
+/// Returns operand `index` of Range as a size: an integer, or a float that was cast from a size. Returns `None` if the
+/// operand is something else.
 fn range_operand(call: &Call<'_>, index: usize) -> Option<Dim> {
     let one = |ints: SymbolicInts| ints.values.first().cloned().filter(|_| ints.values.len() == 1);
     if let Some(ints) = call.ints(index) {
@@ -134,12 +135,13 @@ fn range(call: &mut Call<'_>) -> Lowered {
     float_range(call)
 }
 
-/// Returns the number of steps within a distance, at least 0.
+/// Returns the number of elements of a range from 0 to `distance` with step `|step|`: `ceil(distance / |step|)`, or 0
+/// for a negative distance.
 fn steps_within(call: &Call<'_>, distance: &Dim, step: i64) -> Dim {
     distance.positive_within(call.bounds()).ceil_div(step.saturating_abs())
 }
 
-/// Adds a range of floats: an affine function of a range of integers.
+/// Lowers Range of constant floats to `start + delta * i` for the integers `i` from 0 on.
 fn float_range(call: &mut Call<'_>) -> Lowered {
     let mut ends = [0.0f64; 3];
     let mut dtype = DType::F32;
@@ -183,13 +185,14 @@ fn eye_like(call: &mut Call<'_>) -> Lowered {
     Ok(call.b.cast(diagonal, dtype)?.into())
 }
 
-/// Lowers Shape and Size. The evaluation of known shapes normally replaces them before.
+/// Lowers Shape and Size. If the operand's shape is known, `shape_eval` normally evaluates the node first, and this
+/// lowering is not called.
 fn from_shape(call: &mut Call<'_>, f: fn(Vec<Dim>) -> SymbolicInts) -> Lowered {
     let dims = call.operand_shape(0).ok_or_else(|| Refused::new("the shape of operand 0 is not known"))?;
     Ok(f(dims).into())
 }
 
-/// Lowers NonZero of a constant to constant positions.
+/// Lowers NonZero of a constant to a constant: the positions of the elements that are not zero.
 fn non_zero(call: &mut Call<'_>) -> Lowered {
     let array = call.array(0).filter(|a| a.len() <= FOLDED_ELEMENTS);
     let array = array.ok_or_else(|| {
@@ -213,11 +216,11 @@ fn non_zero(call: &mut Call<'_>) -> Lowered {
     Ok(Outputs::from(node))
 }
 
-/// Maximum length of a window, which is computed at compile time.
+/// Maximum length of a window function (Hann, Hamming, Blackman), which is computed at compile time.
 const MAX_WINDOW: i64 = 1 << 20;
 
-/// Computes a window `a - b cos(2 pi i / n) + c cos(4 pi i / n)`, where n is the size if periodic, else the size minus
-/// 1.
+/// Computes a window function `a - b cos(2 pi i / n) + c cos(4 pi i / n)`, where n is the window's length if it is
+/// periodic, else the length minus 1.
 fn window(call: &mut Call<'_>, [a, b, c]: [f64; 3]) -> Lowered {
     let size = call.known_scalar(0, "the size")?.ok_or_else(|| Refused::new("the size is missing"))?;
     if !(0..=MAX_WINDOW).contains(&size) {

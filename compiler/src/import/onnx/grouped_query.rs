@@ -1,7 +1,7 @@
 //! com.microsoft.GroupQueryAttention: attention with a KV cache, RoPE and a sliding window in one node.
 //!
-//! A cache without free rows grows by concatenation: `present = past ++ new`. If the cache is a buffer with free rows,
-//! or if the sequences of a batch have different lengths, the new rows are scattered to the end of each sequence.
+//! A KV cache without free rows grows by concatenation: `present = past ++ new`. If the cache is a buffer with free
+//! rows, or if the sequences of a batch have different lengths, the new rows are scattered to the end of each sequence.
 
 use super::attention::{Scores, additive, attend, integer, joined, merge_heads, split_heads};
 use super::generate::iota;
@@ -61,7 +61,7 @@ fn grouped_query(call: &mut Call<'_>) -> Lowered {
     // Query i attends only to keys j with `i - j < window`.
     let window = match call.attributes.int("local_window_size", -1)? {
         ..0 => None,
-        0 => return Err(Refused::attribute("local_window_size", 0, "-1 (no window), or 1 and more")),
+        0 => return Err(Refused::attribute("local_window_size", 0, "1 or more, or -1 for no window")),
         window => u32::try_from(window).ok(),
     };
     let dtype = call.dtype(q);
@@ -78,7 +78,7 @@ fn grouped_query(call: &mut Call<'_>) -> Lowered {
     Ok(Outputs(vec![Value::Node(result), Value::Node(k), Value::Node(v)]))
 }
 
-/// Returns queries, keys and values `[B, heads, S, D]`. They may be packed in operand 0.
+/// Returns queries, keys and values `[B, heads, S, D]`. A model may give all three packed in operand 0.
 fn projections(call: &mut Call<'_>, heads: i64, kv_heads: i64) -> Lowered<[NodeId; 3]> {
     let query = call.node(0)?;
     let (mut q, k, v) = (query, call.optional(1)?, call.optional(2)?);
@@ -107,16 +107,17 @@ fn projections(call: &mut Call<'_>, heads: i64, kv_heads: i64) -> Lowered<[NodeI
     ])
 }
 
-/// Method of adding new rows to the cache.
+/// Method of adding the rows of new tokens to the KV cache.
 enum CacheAppend {
-    /// Concatenated to a cache of this length, which has no free rows.
+    /// The new rows are concatenated to a cache with this number of rows, none of them free.
     Concat(Dim),
-    /// Scattered into a cache of `length` rows, from positions `starts` (i64 `[B, 1]`) on.
+    /// The new rows are scattered into a cache of `length` rows, from the positions `starts` (i64 `[B, 1]`) on.
     Scatter { starts: NodeId, length: Dim },
 }
 
 impl CacheAppend {
-    /// Chooses from the batch size, the cache's length and the number `s` of new tokens.
+    /// Chooses the method of adding rows from the batch size, the length `past` of the cache and the number `s` of new
+    /// tokens.
     fn from_operands(call: &mut Call<'_>, batch: &Dim, past: &Dim, s: &Dim) -> Lowered<Self> {
         let concatenated = past.add(s);
         // If the total number of tokens is not known, the cache is assumed to have no free rows.
@@ -149,7 +150,7 @@ impl CacheAppend {
         Ok(Self::Scatter { starts, length })
     }
 
-    /// Adds new rows to the cache `[B, heads, past, size]`.
+    /// Adds the rows of new tokens to the KV cache `[B, heads, past, size]`.
     fn concat(&self, call: &mut Call<'_>, past: NodeId, new: NodeId) -> Lowered<NodeId> {
         let Self::Scatter { starts, length } = self else {
             return call.add(Concat { axis: 2 }, &[past, new]);
@@ -176,7 +177,7 @@ impl CacheAppend {
     }
 }
 
-/// Adds the positions `[B, S]` of the new tokens.
+/// Computes the positions `[B, S]` of the new tokens in their sequences.
 fn positions(call: &mut Call<'_>, starts: NodeId, s: &Dim) -> Lowered<NodeId> {
     let steps = iota(call, DType::I64, Dim::known(0), s.clone())?;
     Ok(call.b.binary(BinaryFn::Add, starts, steps)?)
@@ -202,7 +203,7 @@ fn cos_sin_rows(call: &mut Call<'_>, append: &CacheAppend, s: &Dim) -> Lowered<[
     Ok([rows(tables[0])?, rows(tables[1])?])
 }
 
-/// Adds a condition `[B, 1, S, T]` that is true where a query attends to a key.
+/// Computes a bool mask `[B, 1, S, T]` that is true where a query attends to a key.
 fn visible_keys(
     call: &mut Call<'_>,
     starts: NodeId,

@@ -1,4 +1,4 @@
-//! Options applied to the model's inputs: symbolic sizes are fixed or bounded.
+//! Applies the user's options to the model's inputs: fixes or bounds symbolic sizes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,12 @@ use crate::ir::dim::{Atom, Bindings, Bounds, Dim};
 /// Maximum number of elements of an input whose values may decide shapes or conditions.
 const MAX_SMALL_ELEMENTS: usize = 64;
 
-/// Returns true if an input of a shape is small enough that its values may decide shapes or conditions.
+/// Returns true if an input of shape `shape` is small enough that its values may decide shapes or conditions.
 pub(super) fn is_small(shape: &[usize]) -> bool {
     shape.len() <= 1 && count(shape) <= MAX_SMALL_ELEMENTS
 }
 
-/// Returns the options with the shapes of the samples added to the input shapes.
+/// Returns the options with the shapes of the sample inputs added to `input_shapes`.
 pub(super) fn with_sample_shapes(options: &Options) -> Options {
     let mut options = options.clone();
     for (name, array) in &options.samples {
@@ -34,12 +34,13 @@ pub(super) fn with_sample_shapes(options: &Options) -> Options {
 pub(super) struct Assumed {
     /// Name of the symbol.
     pub(super) symbol: String,
-    /// The quantity that it counts.
+    /// The quantity that the symbol counts, such as tokens or items of a batch.
     pub(super) role: Role,
 }
 
-/// Replaces symbols that the options or input shapes fix, and bounds the others. Returns the bounds, and the symbols
-/// whose bounds are assumed as in the given attempt.
+/// Replaces symbols that the options or input shapes fix, and bounds the other symbols. Returns the bounds of the
+/// symbols, and the symbols whose bounds are assumptions. `attempt` counts the import attempts from 0; each attempt may
+/// assume other bounds.
 ///
 /// # Errors
 /// Fails if an option names no input or symbol of the model, or contradicts it.
@@ -65,9 +66,9 @@ pub(super) fn resolve_sizes(
         Err(Error::request(
             format!("the model has no symbolic size `{name}`"),
             if list.is_empty() {
-                "all sizes of its inputs are fixed".to_string()
+                "all sizes of the model's inputs are fixed".to_string()
             } else {
-                format!("its symbolic sizes are {list}")
+                format!("the model's symbolic sizes are {list}")
             },
         ))
     };
@@ -81,7 +82,7 @@ pub(super) fn resolve_sizes(
             }
             DimSpec::Fixed(value) if *value < 0 => {
                 return Err(Error::request(
-                    format!("the size `{name}` is {value}"),
+                    format!("the size `{name}` is set to {value}, which is negative"),
                     "give a size of 0 or more",
                 ));
             }
@@ -120,7 +121,7 @@ pub(super) fn resolve_sizes(
     Ok((bounds, assumed))
 }
 
-/// Returns the symbols of all sizes.
+/// Returns the symbols that occur in the sizes of the inputs.
 fn symbols(inputs: &[Declared]) -> BTreeSet<String> {
     let mut symbols = BTreeSet::new();
     for dim in inputs.iter().flat_map(|i| i.shape.iter().flatten()) {
@@ -129,7 +130,7 @@ fn symbols(inputs: &[Declared]) -> BTreeSet<String> {
     symbols
 }
 
-/// Replaces a symbol in a size by another size.
+/// Replaces the symbol `from` in a size by the size `to`.
 fn replace_symbol(dim: &Dim, from: &str, to: &Dim) -> Dim {
     let mut sum = Dim::known(0);
     for term in dim.terms() {
@@ -147,8 +148,8 @@ fn replace_symbol(dim: &Dim, from: &str, to: &Dim) -> Dim {
     sum
 }
 
-/// Binds symbols to the sizes of concrete input shapes. A symbol with a range in `dims` is not bound; its size must lie
-/// in the range.
+/// Sets symbols to the sizes of concrete input shapes. A symbol with a range in `dims` stays a symbol; its size must
+/// lie in the range.
 fn bind_input_shapes(
     inputs: &mut [Declared],
     shapes: &BTreeMap<String, Vec<i64>>,
@@ -249,7 +250,8 @@ fn sizes(shape: &[Dim]) -> String {
     format!("[{}]", shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// Binds the only unbound symbol of `dim`, if `dim` is the symbol plus a number.
+/// If `dim` is one symbol plus a number, sets the symbol so that `dim` equals `value`. Symbols with a range are not
+/// set.
 fn solve_for_symbol(dim: &Dim, value: i64, ranges: &Bounds, bindings: &mut Bindings) {
     let mut symbols = BTreeSet::new();
     dim.symbols(&mut symbols);

@@ -25,7 +25,8 @@ fn cross_entropy(call: &mut Call<'_>) -> Lowered {
     Ok(Outputs(vec![Value::Node(loss), Value::Node(logarithm)]))
 }
 
-/// Adds `-x[n, target[n, ..], ..]`, weighted by class. Ignored targets have weight 0.
+/// Adds the negative log likelihood `-x[n, target[n, ..], ..]` to the graph, weighted by class and reduced as the node
+/// says. Ignored targets have weight 0.
 fn negative_log_likelihood(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     let target = call.node(1)?;
     let dtype = call.dtype(x);

@@ -1,4 +1,4 @@
-//! Lowers a model node by node.
+//! Lowers an ONNX model node by node.
 //!
 //! The results of a refused node are unknown, and lowering continues, so that all refused nodes are reported together.
 //! Local functions and the branches of constant conditions are inlined.
@@ -32,22 +32,23 @@ use crate::ir::tensor::DType;
 use model_error::model_error;
 use scope::{Scope, domain, node_name, opsets, resolve_attributes};
 
-/// Newest opset of ai.onnx whose operators the lowerings were compared with.
+/// Newest opset of ai.onnx against which the lowerings were checked.
 const OPSET: i64 = 28;
 
-/// Newest IR version of the file format that the importer was compared with.
+/// Newest IR version of ONNX's file format against which the importer was checked.
 const IR_VERSION: i64 = 14;
 
-/// Maximum number of nodes after functions are inlined. A function that calls another one twice doubles them per level.
+/// Maximum number of nodes after functions are inlined. Nested functions that each call another one twice double the
+/// number of nodes per level.
 const MAX_NODES: usize = 1 << 17;
 
-/// State of lowering a model.
+/// State while an ONNX model is lowered.
 struct Lowerer<'m> {
     source: &'m Source,
     /// Local functions by domain and name.
     functions: BTreeMap<(&'m str, &'m str), &'m FunctionProto>,
     graph: Graph,
-    /// Nodes that are not constant.
+    /// Graph nodes that are known not to be constant.
     computed: BTreeSet<NodeId>,
     narrowing: Narrowing,
     /// Refused nodes.
@@ -64,17 +65,18 @@ pub(super) struct LoweredModel {
     pub(super) graph: Graph,
     /// Symbols with assumed bounds.
     pub(super) assumed: Vec<Assumed>,
-    /// Notes for the user about other assumptions.
+    /// Notes for the user about assumptions other than bounds.
     pub(super) notes: Vec<String>,
 }
 
 /// Decodes a model file.
 pub(super) fn decode_model(source: &Source, bytes: Bytes) -> Result<ModelProto> {
     ModelProto::decode(bytes)
-        .map_err(|e| model_error(source, "the file", format!("it is not a valid ONNX model: {e}")))
+        .map_err(|e| model_error(source, "the file", format!("the file is not a valid ONNX model: {e}")))
 }
 
-/// Lowers a model with the assumed bounds of an attempt.
+/// Lowers a model. Symbols without bounds get assumed bounds. `attempt` counts the import attempts from 0; each attempt
+/// may assume other bounds.
 pub(super) fn lower_model(
     source: &Source,
     model: &ModelProto,
@@ -85,7 +87,7 @@ pub(super) fn lower_model(
         return Err(model_error(source, "the file", "it contains no graph"));
     };
     if graph.output.is_empty() {
-        return Err(model_error(source, "the file", "its graph declares no output"));
+        return Err(model_error(source, "the file", "the graph declares no output"));
     }
     let mut notes = Vec::new();
     if model.ir_version() > IR_VERSION {
@@ -103,7 +105,11 @@ pub(super) fn lower_model(
         ));
     }
     if !opsets.contains_key("") && graph.node.iter().any(|n| domain(n).is_empty()) {
-        return Err(model_error(source, "the file", "it imports no version of the ai.onnx operator set"));
+        return Err(model_error(
+            source,
+            "the file",
+            "the model imports no version of the ai.onnx operator set",
+        ));
     }
     let mut functions = BTreeMap::new();
     for function in &model.functions {
@@ -159,14 +165,16 @@ impl<'m> Lowerer<'m> {
     fn lower_nodes(&mut self, nodes: &'m [NodeProto], scope: &mut Scope<'m, '_>) -> Result<()> {
         let order = topological_order(nodes).map_err(|i| {
             let name = nodes.get(i).map_or(String::new(), |n| node_name(n, scope));
-            self.error(&format!("node `{name}`"), "its operands depend on its own result")
+            self.error(&format!("node `{name}`"), "the node's operands depend on its own result")
         })?;
         for node in order.into_iter().filter_map(|i| nodes.get(i)) {
             self.nodes += 1;
             if self.nodes > MAX_NODES {
                 return Err(self.error(
                     "the file",
-                    format!("it has more than {MAX_NODES} nodes, the maximum, after functions are inlined"),
+                    format!(
+                        "the model has more than {MAX_NODES} nodes, the maximum, after functions are inlined"
+                    ),
                 ));
             }
             let outputs = self.lower_node(node, scope)?;
@@ -175,7 +183,7 @@ impl<'m> Lowerer<'m> {
         Ok(())
     }
 
-    /// Adds a node's results to the scope.
+    /// Adds a node's results to the scope under the names that the model gives them.
     fn bind_results(
         &mut self,
         node: &'m NodeProto,
@@ -190,7 +198,7 @@ impl<'m> Lowerer<'m> {
             }
             if scope.values.insert(name, value).is_some() {
                 let place = format!("node `{}`", node_name(node, scope));
-                return Err(self.error(&place, format!("its result `{name}` is already defined")));
+                return Err(self.error(&place, format!("the result `{name}` is already defined")));
             }
         }
         Ok(())
@@ -203,7 +211,7 @@ impl<'m> Lowerer<'m> {
         for input in &node.input {
             let value = if input.is_empty() { Some(&Value::Absent) } else { scope.lookup(input) };
             operands.push(value.cloned().ok_or_else(|| {
-                self.error(&format!("node `{name}`"), format!("its operand `{input}` is not defined"))
+                self.error(&format!("node `{name}`"), format!("the operand `{input}` is not defined"))
             })?);
         }
         let unknown = vec![Value::Unknown; node.output.len()];
@@ -230,7 +238,7 @@ impl<'m> Lowerer<'m> {
         }
     }
 
-    /// Records a refused node.
+    /// Records a refused node with the reason, for the report of all refused nodes.
     fn refuse(
         &mut self,
         node: &NodeProto,
@@ -266,7 +274,7 @@ impl<'m> Lowerer<'m> {
         });
     }
 
-    /// Returns the inputs of the graph that operands are computed from.
+    /// Returns the graph inputs from which the operands are computed.
     fn source_inputs(&self, operands: &[Value]) -> Vec<NodeId> {
         let node = |v: &Value| if let Value::Node(node) = v { Some(*node) } else { None };
         let mut open: Vec<NodeId> = operands.iter().filter_map(node).collect();
@@ -305,7 +313,7 @@ impl<'m> Lowerer<'m> {
         }
     }
 
-    /// Lowers a node of a registered operator.
+    /// Lowers a node by the registered lowering of its operator.
     fn lower_operator(
         &mut self,
         node: &NodeProto,
@@ -352,7 +360,7 @@ impl<'m> Lowerer<'m> {
         Ok(outputs)
     }
 
-    /// Replaces a node by a constant if it is small and computed from small constants only.
+    /// Replaces a node by a constant if its result is small and computed only from small constants.
     fn fold_constant(&mut self, node: NodeId, name: &str) -> Lowered<NodeId> {
         if self.graph.constant(node).is_some() || self.computed.contains(&node) {
             return Ok(node);
@@ -366,7 +374,8 @@ impl<'m> Lowerer<'m> {
         }
     }
 
-    /// Evaluates a node that is small and computed from small constants only.
+    /// Returns the value of a node whose result is small and computed only from small constants; `None` for other
+    /// nodes.
     fn evaluate(&self, node: NodeId) -> Option<Array> {
         if self.computed.contains(&node) || matches!(self.graph.op(node), Op::Input(_)) {
             return None;

@@ -1,4 +1,5 @@
-//! The interface of a lowering to its node: operands, attributes, operator set version, and a graph builder.
+//! The interface through which a lowering (the code that translates one ONNX operator) uses its node: operands,
+//! attributes, operator set version, and a graph builder.
 //!
 //! Operands are tracked like attributes. If a lowering leaves an operand unread, the node is refused, so an operand
 //! that would change the result is never ignored silently.
@@ -20,10 +21,10 @@ use crate::ir::tensor::{DType, TensorDesc, normalize_axis};
 /// Maximum number of elements of a constant that is folded while importing.
 pub(super) const FOLDED_ELEMENTS: usize = 4096;
 
-/// Result of a lowering.
+/// Result of a lowering: the node's results, or the reason why the node is refused.
 pub(super) type Lowered<T = Outputs> = Result<T, Refused>;
 
-/// Value of a name in the model.
+/// What the name of a value in the ONNX model stands for during the import.
 #[derive(Debug, Clone)]
 pub(super) enum Value {
     /// An absent optional operand or result.
@@ -32,7 +33,7 @@ pub(super) enum Value {
     Node(NodeId),
     /// A small integer tensor whose elements are known expressions of the symbols.
     Ints(SymbolicInts),
-    /// A constant that the graph cannot represent, with the reason. Only nodes that use it are refused.
+    /// A constant that the graph cannot represent, with the reason. Only nodes that read the constant are refused.
     Unsupported(String),
     /// A 4-bit constant, which few operators support.
     Int4(Int4Tensor),
@@ -40,7 +41,7 @@ pub(super) enum Value {
     Unknown,
 }
 
-/// The results of a node in order. Trailing results may be missing if they are unused.
+/// The results of an ONNX node in order. Trailing results may be missing if they are unused.
 #[derive(Debug, Clone)]
 pub(super) struct Outputs(pub(super) Vec<Value>);
 
@@ -67,23 +68,24 @@ impl From<Vec<NodeId>> for Outputs {
 pub(super) struct OpEntry {
     /// Operator name.
     pub(super) name: &'static str,
-    /// Domain; empty for ai.onnx.
+    /// Domain of the ONNX operator; empty for ai.onnx.
     pub(super) domain: &'static str,
-    /// First supported version of the operator set.
+    /// First version of the domain's operator set for which the lowering is valid.
     pub(super) since: i64,
-    /// Last supported version, if the operator was then removed or changed its meaning.
+    /// Last version of the domain's operator set for which the lowering is valid; `None` unless a later version removed
+    /// the operator or changed its meaning.
     pub(super) until: Option<i64>,
     /// Lowering function.
     pub(super) lower: fn(&mut Call<'_>) -> Lowered,
 }
 
-/// Entry of an ai.onnx operator that keeps its meaning from version `since` on. If attributes became operands or
-/// defaults changed, the lowering checks the version.
+/// Table entry of an ai.onnx operator that keeps its meaning from version `since` on. If later versions turn attributes
+/// into operands or change defaults, the lowering checks the version.
 pub(super) const fn op(name: &'static str, since: i64, lower: fn(&mut Call<'_>) -> Lowered) -> OpEntry {
     OpEntry { name, domain: "", since, until: None, lower }
 }
 
-/// Entry of an ai.onnx operator that was removed or changed its meaning after version `until`.
+/// Table entry of an ai.onnx operator that was removed or changed its meaning after version `until`.
 pub(super) const fn op_until(
     name: &'static str,
     since: i64,
@@ -93,15 +95,15 @@ pub(super) const fn op_until(
     OpEntry { name, domain: "", since, until: Some(until), lower }
 }
 
-/// Entry of a com.microsoft operator.
+/// Table entry of a com.microsoft operator.
 pub(super) const fn microsoft(name: &'static str, lower: fn(&mut Call<'_>) -> Lowered) -> OpEntry {
     OpEntry { name, domain: "com.microsoft", since: 1, until: None, lower }
 }
 
-/// A node of the model that is being lowered.
+/// A node of the ONNX model that is being lowered.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
-    /// Builder that adds nodes under the node's name.
+    /// Builder that adds nodes to the graph under the name of the ONNX node.
     pub(super) b: Builder<'a>,
     /// Attributes of the node.
     pub(super) attributes: &'a Attributes<'a>,
@@ -109,9 +111,9 @@ pub(super) struct Call<'a> {
     pub(super) opset: i64,
     /// Operands of the node.
     inputs: &'a [Value],
-    /// For each result: true if the model names it.
+    /// For each result of the node: true if the model uses the result.
     pub(super) wanted: &'a [bool],
-    /// Indices of the operands that were read.
+    /// Indices of the operands that the lowering has read.
     seen: RefCell<BTreeSet<usize>>,
 }
 
@@ -139,7 +141,7 @@ impl Call<'_> {
         self.inputs.len()
     }
 
-    /// Marks operands that do not change the result.
+    /// Marks operands as read that do not change the result of the node.
     pub(super) fn ignore(&self, indices: &[usize]) {
         self.seen.borrow_mut().extend(indices);
     }
@@ -151,12 +153,12 @@ impl Call<'_> {
         (0..self.inputs.len()).filter(given).find(|i| !seen.contains(i))
     }
 
-    /// Returns true if the operand is present.
+    /// Returns true if operand `index` is present, and marks it as read.
     pub(super) fn has(&self, index: usize) -> bool {
         !matches!(self.operand(index), None | Some(Value::Absent))
     }
 
-    /// Returns true if the model names the result.
+    /// Returns true if the model uses result `index` of the node.
     pub(super) fn wants(&self, index: usize) -> bool {
         self.wanted.get(index).copied().unwrap_or(false)
     }
@@ -186,7 +188,7 @@ impl Call<'_> {
         (0..self.inputs.len()).map(|i| self.node(i)).collect()
     }
 
-    /// Returns the operand as integers that are known expressions of the symbols.
+    /// Returns operand `index` as integers that are known expressions of the symbols; `None` if they are not known.
     pub(super) fn ints(&self, index: usize) -> Option<SymbolicInts> {
         match self.operand(index)? {
             Value::Ints(ints) => Some(ints.clone()),
@@ -201,7 +203,7 @@ impl Call<'_> {
         }
     }
 
-    /// Returns the elements of an optional operand. They must be known expressions of the symbols.
+    /// Returns the elements of an optional operand. Fails unless the elements are known expressions of the symbols.
     pub(super) fn dims(&self, index: usize, name: &str) -> Lowered<Option<Vec<Dim>>> {
         if !self.has(index) {
             return Ok(None);
@@ -214,7 +216,7 @@ impl Call<'_> {
         }
     }
 
-    /// Returns the elements of an optional operand. They must be constant integers.
+    /// Returns the elements of an optional operand. Fails unless the elements are constant integers.
     pub(super) fn known(&self, index: usize, name: &str) -> Lowered<Option<Vec<i64>>> {
         let Some(dims) = self.dims(index, name)? else { return Ok(None) };
         dims.iter()
@@ -236,7 +238,7 @@ impl Call<'_> {
         }
     }
 
-    /// Returns the elements of a constant operand.
+    /// Returns the elements of operand `index`; `None` if the operand is not constant.
     pub(super) fn array(&self, index: usize) -> Option<Array> {
         match self.operand(index)? {
             Value::Node(node) => self.constant(*node),
@@ -245,7 +247,7 @@ impl Call<'_> {
         }
     }
 
-    /// Returns the elements of an optional operand. They must be constant floats.
+    /// Returns the elements of an optional operand as floats. Fails unless the elements are constant.
     pub(super) fn known_floats(&self, index: usize, name: &str) -> Lowered<Option<Vec<f32>>> {
         if !self.has(index) {
             return Ok(None);
@@ -258,27 +260,27 @@ impl Call<'_> {
         }
     }
 
-    /// Returns the elements of a constant node.
+    /// Returns the elements of a node; `None` if the node is not constant.
     pub(super) fn constant(&self, node: NodeId) -> Option<Array> {
         self.b.graph.constant(node)?.to_array().ok()
     }
 
-    /// Returns type and shape of a node.
+    /// Returns the type and shape of a node's result.
     pub(super) fn tensor(&self, x: NodeId) -> &TensorDesc {
         self.b.tensor(x)
     }
 
-    /// Returns the sizes of a node.
+    /// Returns the shape of a node's result.
     pub(super) fn shape(&self, x: NodeId) -> Vec<Dim> {
         self.tensor(x).shape.clone()
     }
 
-    /// Returns the rank of a node.
+    /// Returns the rank of a node's result.
     pub(super) fn rank(&self, x: NodeId) -> usize {
         self.tensor(x).rank()
     }
 
-    /// Returns the element type of a node.
+    /// Returns the element type of a node's result.
     pub(super) fn dtype(&self, x: NodeId) -> DType {
         self.tensor(x).dtype
     }
@@ -288,7 +290,7 @@ impl Call<'_> {
         &self.b.graph.bounds
     }
 
-    /// Returns a size as a number. Fails if it is symbolic.
+    /// Returns a size as a number. Fails if the size is symbolic.
     pub(super) fn known_dim(&self, dim: &Dim, name: &str) -> Lowered<usize> {
         match dim.as_known() {
             Some(value) => usize::try_from(value)
@@ -297,7 +299,8 @@ impl Call<'_> {
         }
     }
 
-    /// Returns the attribute `axis` for a tensor of the given rank.
+    /// Returns the attribute `axis`, or `default` if it is absent, as an axis counted from 0 of a tensor of rank
+    /// `rank`.
     pub(super) fn axis(&self, default: i64, rank: usize) -> Lowered<usize> {
         Ok(normalize_axis(self.attributes.int("axis", default)?, rank)?)
     }
@@ -325,7 +328,7 @@ impl Call<'_> {
     }
 }
 
-/// Normalizes negative axes, and sorts the axes. Fails if an axis occurs twice.
+/// Converts axes that count from the end to axes that count from 0, and sorts them. Fails if an axis occurs twice.
 pub(super) fn axes(list: &[i64], rank: usize) -> Lowered<Vec<usize>> {
     let mut axes = Vec::with_capacity(list.len());
     for axis in list {
@@ -338,7 +341,8 @@ pub(super) fn axes(list: &[i64], rank: usize) -> Lowered<Vec<usize>> {
     Ok(axes)
 }
 
-/// Fails if BatchNormalization or Dropout of opset 1 to 6 is in training mode, which is the default there.
+/// Fails if BatchNormalization or Dropout of opset 1 to 6 is in training mode, which is the default mode in these
+/// opsets.
 pub(super) fn check_inference(call: &Call<'_>) -> Lowered<()> {
     if call.opset < 7 && !call.attributes.flag("is_test", false)? {
         return Err(Refused::new(

@@ -20,7 +20,8 @@ fn matmul(call: &mut Call<'_>) -> Lowered {
     Ok(numpy_matmul(call, a, b)?.into())
 }
 
-/// Adds a matmul with the rules of ONNX and NumPy: a vector operand gets an axis of size 1, which the result drops.
+/// Adds a matmul to the graph with the rules of ONNX and NumPy: a vector operand gets an axis of size 1, which the
+/// result drops.
 pub(super) fn numpy_matmul(call: &mut Call<'_>, a: NodeId, b: NodeId) -> Lowered<NodeId> {
     let (left, right) = (call.shape(a), call.shape(b));
     let (mut matrix_a, mut matrix_b) = (a, b);
@@ -95,7 +96,7 @@ fn fused_matmul(call: &mut Call<'_>) -> Lowered {
     Ok(scaled(call, result, alpha)?.into())
 }
 
-/// Transposes `[m, b0, .., k]` to `[b0, .., m, k]`.
+/// Moves the first axis of a matmul's operand to the place after the batch axes: `[m, b0, .., k]` becomes `[b0, .., m, k]`.
 fn batch_transposed(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     let rank = call.rank(x);
     if rank < 3 {

@@ -21,7 +21,7 @@ pub(super) const OPS: &[OpEntry] = &[
     microsoft("MultiHeadAttention", multi_head_attention),
 ];
 
-/// Normalizes `x + skip (+ bias)`. The sum is the fourth result.
+/// Lowers SkipLayerNormalization, or its RMSNorm variant: normalizes `x + skip (+ bias)`. The sum is the fourth result.
 fn skip_norm(call: &mut Call<'_>, rms: bool) -> Lowered {
     let (x, skip, gamma) = (call.node(0)?, call.node(1)?, call.node(2)?);
     let epsilon = call.attributes.float("epsilon", if rms { 1e-6 } else { 1e-12 })?;
@@ -40,7 +40,8 @@ fn skip_norm(call: &mut Call<'_>, rms: bool) -> Lowered {
     Ok(Outputs(vec![Value::Node(result), Value::Absent, Value::Absent, Value::Node(sum)]))
 }
 
-/// Sums and normalizes word, position and segment embeddings. The second result is the number of unmasked tokens.
+/// Lowers EmbedLayerNormalization: adds word, position and segment embeddings, and normalizes the sum. The second
+/// result is the number of unmasked tokens.
 fn embed_norm(call: &mut Call<'_>) -> Lowered {
     call.attributes.ignore(&["mask_index_type"]);
     let ids = call.node(0)?;
@@ -76,7 +77,7 @@ fn embed_norm(call: &mut Call<'_>) -> Lowered {
     Ok(Outputs(vec![Value::Node(result), counts, Value::Node(sum)]))
 }
 
-/// Transposes channels-last to channels-first, or back.
+/// Transposes an image from channels-last to channels-first order, or back.
 fn move_channels(call: &mut Call<'_>, x: NodeId, to_first: bool) -> Lowered<NodeId> {
     let rank = call.rank(x);
     if rank < 3 {
@@ -165,7 +166,8 @@ fn default_scale(call: &Call<'_>, q: NodeId) -> Lowered<f32> {
     }
 }
 
-/// Adds an additive mask from a key padding mask: `[B]` lengths, `[B, T]`, `[B, S, T]` or `[B, 1, S, T]`.
+/// Converts a key padding mask to a mask that is added to the scores. The padding mask is `[B]` lengths, `[B, T]`, `[B,
+/// S, T]` or `[B, 1, S, T]`.
 fn key_padding_mask(call: &mut Call<'_>, mask: NodeId, keys: &Dim, dtype: DType) -> Lowered<NodeId> {
     let filter = call.attributes.float("mask_filter_value", -10000.0)?;
     let shape = call.shape(mask);
@@ -202,7 +204,9 @@ fn key_padding_mask(call: &mut Call<'_>, mask: NodeId, keys: &Dim, dtype: DType)
 fn attention(call: &mut Call<'_>) -> Lowered {
     call.attributes.ignore(&["past_present_share_buffer"]);
     if call.has(4) || call.wants(1) || call.attributes.flag("do_rotary", false)? {
-        return Err(Refused::new("a KV cache or rotary embedding in this operator is not supported"));
+        return Err(Refused::new(
+            "a KV cache or rotary embedding in com.microsoft.Attention is not supported",
+        ));
     }
     let (x, weights) = (call.node(0)?, call.node(1)?);
     let heads = heads(call)?;
@@ -211,7 +215,7 @@ fn attention(call: &mut Call<'_>) -> Lowered {
         packed = typed_binary(call, BinaryFn::Add, packed, bias)?;
     }
     let total = call.shape(packed).get(2).cloned().unwrap_or_default();
-    let total = i64::try_from(call.known_dim(&total, "the packed size of queries, keys and values")?)
+    let total = i64::try_from(call.known_dim(&total, "the sum of the sizes of queries, keys and values")?)
         .unwrap_or(i64::MAX);
     let sizes = match call.attributes.ints_opt("qkv_hidden_sizes")? {
         Some([q, k, v]) => [*q, *k, *v],

@@ -1,8 +1,9 @@
 //! Narrows the bounds of symbolic sizes to values that every node accepts.
 //!
 //! A window must fit its image, a squeezed axis has size 1, a reshape keeps the number of elements, and the operands of
-//! a concatenation or matmul have equal sizes. If this holds only for some values of a symbol, assumed bounds shrink to
-//! these values, with a note. Bounds from the user do not shrink: the node is refused, with the bounds that it accepts.
+//! a concatenation or matmul have equal sizes. If a node's rules hold only for some values of a symbol, assumed bounds
+//! shrink to these values, with a note. Bounds from the user do not shrink: the node is refused, with the bounds that
+//! it accepts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +15,10 @@ use crate::ir::dim::{Bindings, Bounds, Dim, product};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::Op;
 
-/// Maximum number of values of a symbol that are tried.
+/// Maximum number of values of a symbol that are tried against a node's requirements.
 const MAX_VALUES: i64 = 1 << 16;
 
-/// Requirement of a size expression.
+/// Requirement that a node has on a size expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Requirement {
     AtLeast(i64),
@@ -43,9 +44,9 @@ impl Requirement {
 pub(super) struct Narrowing {
     /// Symbols with bounds from the user.
     fixed: BTreeSet<String>,
-    /// Nodes that were checked.
+    /// Graph nodes whose requirements were checked.
     seen: BTreeSet<NodeId>,
-    /// Name of the node that narrowed a symbol last, by symbol.
+    /// For each narrowed symbol: name of the ONNX node that narrowed it last.
     narrowed: BTreeMap<String, String>,
 }
 
@@ -55,7 +56,8 @@ impl Narrowing {
         Self { fixed: given.map(|(name, _)| name.clone()).collect(), ..Self::default() }
     }
 
-    /// Narrows the graph's bounds to values that a new node and its unchecked operands accept.
+    /// Narrows the graph's bounds to values that a new node accepts. The nodes on which it depends are checked too,
+    /// unless they were checked before.
     ///
     /// # Errors
     /// Fails if bounds from the user would have to shrink; the error has the bounds that the node accepts.
@@ -72,8 +74,9 @@ impl Narrowing {
                 let Some(within) = satisfying_bounds(&dim, requirement, &graph.bounds)? else { continue };
                 let Within { symbol, low, high } = &within;
                 if self.fixed.contains(symbol) {
-                    let reason =
-                        format!("it can only be computed for `{symbol}` from {low} to {high}; pass {within}");
+                    let reason = format!(
+                        "the node can only be computed for `{symbol}` from {low} to {high}; pass {within}"
+                    );
                     return Err(Refused::with_bounds(reason, within));
                 }
                 self.narrowed.insert(symbol.clone(), name.to_string());
@@ -97,7 +100,7 @@ impl Narrowing {
     }
 }
 
-/// Returns the requirements of a node's sizes.
+/// Returns the size expressions of a node, with the requirements that they must meet.
 fn requirements(graph: &Graph, id: NodeId) -> Vec<(Dim, Requirement)> {
     let shape = &graph.tensor(id).shape;
     let windows = matches!(graph.op(id), Op::Conv(_) | Op::ConvTranspose(_) | Op::Pool(_));
@@ -119,7 +122,7 @@ fn requirements(graph: &Graph, id: NodeId) -> Vec<(Dim, Requirement)> {
     requirements
 }
 
-/// Returns pairs of operand sizes that must be equal.
+/// Returns pairs of sizes that a node requires to be equal, such as K of both operands of a matmul.
 fn equal_sizes(graph: &Graph, id: NodeId) -> Vec<(Dim, Dim)> {
     let shapes: Vec<&[Dim]> = graph.operands(id).iter().map(|o| graph.tensor(*o).shape.as_slice()).collect();
     match (graph.op(id), shapes.as_slice()) {
@@ -144,8 +147,8 @@ fn equal_sizes(graph: &Graph, id: NodeId) -> Vec<(Dim, Dim)> {
     }
 }
 
-/// Returns bounds within which a size meets its requirement. Returns `None` if it does within the present bounds, or if
-/// that cannot be decided.
+/// Returns bounds of a symbol within which a size meets its requirement. Returns `None` if the size already meets the
+/// requirement within the present bounds, or if no such bounds can be found.
 fn satisfying_bounds(dim: &Dim, requirement: Requirement, bounds: &Bounds) -> Lowered<Option<Within>> {
     if requirement.holds_between(dim.range(bounds)) {
         return Ok(None);
@@ -192,12 +195,13 @@ fn satisfying_bounds(dim: &Dim, requirement: Requirement, bounds: &Bounds) -> Lo
     }
     let names = symbols.iter().map(|s| format!("`{s}`")).collect::<Vec<_>>().join(", ");
     Err(Refused::new(format!(
-        "the size {dim} of its result is too small for the smallest values of {names}; raise their lower \
+        "the size {dim} of the node's result is too small for the smallest values of {names}; raise their lower \
          bounds with --dim"
     )))
 }
 
-/// Like [`satisfying_bounds`], for one symbol.
+/// Returns bounds of one symbol within which the predicate `holds` is true. Returns `None` if the predicate is already
+/// true within the present bounds, or if the values for which it is true are not contiguous.
 fn satisfying_bounds_of_symbol(
     symbol: &String,
     requirement: Requirement,
@@ -209,7 +213,7 @@ fn satisfying_bounds_of_symbol(
     let within = |low: i64, high: i64| Within { symbol: symbol.clone(), low, high };
     let Some(first) = (low..=last).find(|v| holds(*v)) else {
         let beyond = high.saturating_add(1)..=high.saturating_add(MAX_VALUES);
-        let reason = format!("it cannot be computed for any `{symbol}` from {low} to {high}");
+        let reason = format!("the node cannot be computed for any `{symbol}` from {low} to {high}");
         let other = (0..low.min(MAX_VALUES)).chain(beyond).find(|v| holds(*v)).map(|v| within(v, v));
         return Err(match other {
             Some(other) => Refused::with_bounds(format!("{reason}; pass {other}"), other),

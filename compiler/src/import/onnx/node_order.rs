@@ -1,7 +1,7 @@
-//! Topological order of the nodes of a graph.
+//! Topological order of the nodes of an ONNX graph.
 //!
-//! ONNX requires nodes in topological order, but some files are not. Among nodes that are ready, the file's order is
-//! kept.
+//! ONNX requires nodes in topological order, but some files have another order. Nodes whose operands are all computed
+//! keep the file's order among each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ pub(super) fn topological_order(nodes: &[NodeProto]) -> Result<Vec<usize>, usize
     }
 }
 
-/// Adds the outer values that the nested graphs of a node use.
+/// Adds to `names` the values of enclosing graphs that the nested graphs of a node use.
 fn captures<'m>(node: &'m NodeProto, names: &mut BTreeSet<&'m str>) {
     for graph in node.attribute.iter().flat_map(|a| a.g.iter().chain(&a.graphs)) {
         let mut inside = BTreeSet::new();

@@ -26,7 +26,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("LpNormalization", 1, lp_normalization),
 ];
 
-/// Reshapes a vector over channels so that it broadcasts to `[N, C, spatial..]`.
+/// Reshapes a vector with one number per channel so that it broadcasts to `[N, C, spatial..]`.
 fn per_channel(call: &mut Call<'_>, x: NodeId, rank: usize) -> Lowered<NodeId> {
     let mut shape = vec![Dim::known(1); rank.max(2)];
     shape[1] = call.tensor(x).elements();
@@ -119,7 +119,7 @@ fn centered(call: &mut Call<'_>, x: NodeId, axes: Vec<usize>) -> Lowered<(NodeId
     Ok((mean, call.b.binary(BinaryFn::Sub, x, mean)?))
 }
 
-/// Adds `1 / sqrt(mean(x^2) + epsilon)` along axes, which keep size 1.
+/// Computes `1 / sqrt(mean(x^2) + epsilon)` along axes, which the result keeps with size 1.
 fn inverse_deviation(call: &mut Call<'_>, x: NodeId, axes: Vec<usize>, epsilon: f32) -> Lowered<NodeId> {
     let square = call.b.binary(BinaryFn::Mul, x, x)?;
     let variance = call.b.reduce(ReduceKind::Mean, square, axes, true)?;
@@ -163,7 +163,7 @@ fn group_norm(call: &mut Call<'_>) -> Lowered {
     let groups = call.attributes.int("num_groups", 0)?;
     let channels = channels(call, x)?;
     let groups = usize::try_from(groups).ok().filter(|g| *g > 0 && channels % *g == 0).ok_or_else(|| {
-        Refused::attribute("num_groups", groups, &format!("divisors of the {channels} channels"))
+        Refused::attribute("num_groups", groups, &format!("divisors of the number of channels, {channels}"))
     })?;
     if call.opset < 21 {
         // Scale and bias are per group before opset 21.
@@ -173,7 +173,7 @@ fn group_norm(call: &mut Call<'_>) -> Lowered {
     Ok(call.add(GroupNorm { groups, epsilon }, &[x, scale, bias])?.into())
 }
 
-/// Repeats each of `n` elements `times` times.
+/// Repeats each of the `n` elements of a vector `times` times.
 fn repeated(call: &mut Call<'_>, x: NodeId, n: usize, times: usize) -> Lowered<NodeId> {
     let x = call.b.reshape(x, vec![Dim::from(n), Dim::known(1)])?;
     let x = call.b.expand(x, vec![Dim::from(n), Dim::from(times)])?;

@@ -1,4 +1,4 @@
-//! Pooling over windows and over whole images.
+//! Lowers pooling over windows and over whole images.
 
 use super::conv::window;
 use super::lowering::{Call, Lowered, OpEntry, Outputs, Value, op};
@@ -49,7 +49,7 @@ fn pool(call: &mut Call<'_>, x: NodeId, kind: PoolKind) -> Lowered<NodeId> {
         PoolKind::Average { .. } | PoolKind::Lp { .. } => window.pad_symbolic(call, x, 0.0)?,
         PoolKind::MaxIndex { .. } => {
             return Err(Refused::new(
-                "the result Indices with auto_pad needs known sizes; fix them with --dim",
+                "the result Indices of MaxPool with auto_pad needs known sizes; fix them with --dim",
             ));
         }
     };
@@ -100,7 +100,7 @@ fn average_pool(call: &mut Call<'_>) -> Lowered {
     Ok(pool(call, x, PoolKind::Average { count_include_pad })?.into())
 }
 
-/// Returns the attribute `p` of an Lp norm. It is a float in opset 1.
+/// Returns the attribute `p` of an Lp norm, which is a float in opset 1.
 fn norm_order(call: &Call<'_>) -> Lowered<i64> {
     if call.opset >= 2 {
         return call.attributes.int("p", 2);
@@ -134,7 +134,7 @@ fn global_lp(call: &mut Call<'_>) -> Lowered {
     Ok(lp_norm(call, x, p, axes)?.into())
 }
 
-/// Adds `(sum |x|^p)^(1/p)` along axes, which keep size 1.
+/// Computes `(sum |x|^p)^(1/p)` along axes, which the result keeps with size 1.
 pub(super) fn lp_norm(call: &mut Call<'_>, x: NodeId, p: i64, axes: Vec<usize>) -> Lowered<NodeId> {
     match p {
         1 => Ok(call.b.reduce(ReduceKind::L1, x, axes, true)?),

@@ -3,8 +3,8 @@
 //!
 //! Matmuls and convolutions of 8-bit integers stay 8-bit, because devices have dot products of four 8-bit integers.
 //! Zero points are multiplied out: `sum (a - p)(b - q) = sum a b - q sum a - p sum (b - q)`. The last term is constant
-//! if the second operand is. The middle term vanishes if its zero point is zero, as it usually is for weights. All sums
-//! are exact modulo 2^32, as ONNX defines.
+//! if the second operand b is constant. The middle term vanishes if q is zero, which is usual for weights. All sums are
+//! exact modulo 2^32, as ONNX defines.
 
 use super::conv::convolve;
 use super::lowering::{Call, Lowered, OpEntry, Value, op};
@@ -53,7 +53,8 @@ pub(super) fn as_scalar(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     Ok(x)
 }
 
-/// Broadcasts a scale or zero point to `x`. It has one number, one per index of an axis, or one per block.
+/// Reshapes or repeats a scale or zero point so that it broadcasts to `x`. The parameter has one number, one number per
+/// index of an axis, or one per block.
 fn broadcast_parameter(call: &mut Call<'_>, parameter: NodeId, x: NodeId) -> Lowered<NodeId> {
     let (sizes, shape) = (call.shape(parameter), call.shape(x));
     let block = call.attributes.int("block_size", 0)?;
@@ -85,7 +86,8 @@ fn broadcast_parameter(call: &mut Call<'_>, parameter: NodeId, x: NodeId) -> Low
     Ok(call.b.slice(joined, axis, Dim::known(0), shape[axis].clone())?)
 }
 
-/// Adds `saturate(round(x) + zero point)` of a float.
+/// Quantizes a float tensor that is already divided by its scale: `round(x) + zero point`, clamped to the range of the
+/// type `to`.
 pub(super) fn round_saturating(
     call: &mut Call<'_>,
     x: NodeId,
@@ -141,7 +143,7 @@ pub(super) fn dequantize_linear(call: &mut Call<'_>) -> Lowered {
     Ok(call.b.cast(value, to)?.into())
 }
 
-/// Subtracts the zero point from an integer, in i32.
+/// Converts a quantized tensor to i32 and subtracts its zero point.
 pub(super) fn subtract_zero_point(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>) -> Lowered<NodeId> {
     let x = call.b.cast(x, DType::I32)?;
     match zero {
@@ -215,8 +217,8 @@ pub(super) fn zero_point(call: &mut Call<'_>, index: usize, quantized: DType) ->
     zero.map(|z| as_scalar(call, z)).transpose()
 }
 
-/// Subtracts the zero point from constant weights if the results fit i8, and returns no zero point then. For unsigned
-/// weights with zero point 128 they always fit.
+/// Subtracts the zero point from constant weights if the results fit i8. The weights then have no zero point, which is
+/// returned as `None`. Unsigned weights with zero point 128 always fit.
 fn fold_zero_point(
     call: &mut Call<'_>,
     weights: NodeId,
@@ -247,7 +249,7 @@ fn check_8_bit(call: &Call<'_>, operands: [NodeId; 2]) -> Lowered<()> {
     Ok(())
 }
 
-/// Adds `x - factor * y` in i32. The factor may have any integer type.
+/// Computes `x - factor * y` in i32. The factor may have any integer type.
 fn subtract_scaled(call: &mut Call<'_>, x: NodeId, factor: NodeId, y: NodeId) -> Lowered<NodeId> {
     let factor = call.b.cast(factor, DType::I32)?;
     let term = call.b.binary(BinaryFn::Mul, factor, y)?;
@@ -263,8 +265,8 @@ pub(super) fn per_row(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     }
 }
 
-/// Adds a matmul of integers minus their zero points, in i32. A zero point has one number, one per row of the first or
-/// column of the second operand, or the operand's rank.
+/// Adds to the graph a matmul of 8-bit integers minus their zero points, in i32. A zero point is one number, a vector
+/// with one number per row of the first or per column of the second operand, or a tensor of the operand's rank.
 pub(super) fn integer_matmul(
     call: &mut Call<'_>,
     [a, b]: [NodeId; 2],
@@ -300,8 +302,8 @@ fn matmul_integer(call: &mut Call<'_>) -> Lowered {
     Ok(integer_matmul(call, operands, zeros)?.into())
 }
 
-/// Adds `first scale * second scale / result scale`, which converts an integer sum to quantized results. The result
-/// scale is operand 6.
+/// Computes `first scale * second scale / result scale`, the factor that converts an integer sum to quantized results.
+/// The result scale is operand 6.
 fn combined_scale(call: &mut Call<'_>, [first, second]: [NodeId; 2]) -> Lowered<NodeId> {
     let mut scales = [first, second, call.node(6)?];
     for scale in &mut scales {
@@ -313,7 +315,8 @@ fn combined_scale(call: &mut Call<'_>, [first, second]: [NodeId; 2]) -> Lowered<
     Ok(call.b.binary(BinaryFn::Div, scale, result)?)
 }
 
-/// Requantizes an integer sum to the result, whose zero point is operand 7.
+/// Converts an integer sum to the quantized result: multiplies by `scale`, rounds, and adds the result's zero point,
+/// operand 7.
 fn requantized(call: &mut Call<'_>, sum: NodeId, scale: NodeId) -> Lowered<NodeId> {
     let to = call.node(7)?;
     let to = call.dtype(to);
@@ -346,14 +349,14 @@ fn per_channel(call: &mut Call<'_>, x: NodeId, rank: usize) -> Lowered<NodeId> {
     }
 }
 
-/// Adds ones of a type and shape.
+/// Adds to the graph a tensor of ones with the given type and shape.
 fn ones(call: &mut Call<'_>, dtype: DType, shape: Vec<Dim>) -> Lowered<NodeId> {
     let one = call.b.scalar(dtype, 1.0)?;
     Ok(call.b.expand(one, shape)?)
 }
 
-/// Adds a convolution of integers minus their zero points, in i32. The zero point of the input has one number, that of
-/// the filters one number or one per filter. Padding has the value of the input's zero point.
+/// Adds to the graph a convolution of 8-bit integers minus their zero points, in i32. The input's zero point is one
+/// number; the filters' zero point is one number, or one per filter. Padding has the value of the input's zero point.
 fn integer_conv(
     call: &mut Call<'_>,
     [x, w]: [NodeId; 2],
@@ -371,7 +374,7 @@ fn integer_conv(
     let rank = call.rank(plain);
     let zero_w = zero_w.map(|zero| per_channel(call, zero, rank)).transpose()?;
     let Op::Conv(conv) = call.b.graph.op(plain).clone() else {
-        return Err(Refused::new("it did not become a convolution"));
+        return Err(Refused::new("the integer convolution did not become a Conv node of the graph"));
     };
     let x = call.b.graph.operands(plain).first().copied().unwrap_or(x);
     let padded = conv.pads_begin.iter().chain(&conv.pads_end).any(|p| *p > 0);
@@ -400,13 +403,14 @@ fn integer_conv(
     Ok(result)
 }
 
-/// Returns true if f32 holds the sums over the windows of an 8-bit convolution exactly: they are below 2^24.
+/// Returns true if f32 can hold the sums over the windows of an 8-bit convolution exactly, because they are below 2^24.
 fn exact_in_floats(call: &Call<'_>, w: NodeId) -> bool {
     let terms = call.shape(w).iter().skip(1).try_fold(1i64, |n, d| n.checked_mul(d.as_known()?));
     terms.is_some_and(|terms| terms.saturating_mul(255) < 1 << 24)
 }
 
-/// Adds the sums of an image over the windows of a convolution, one per group and position.
+/// Computes the sums of an image's elements over the windows of a convolution, one sum per channel group and output
+/// position.
 fn window_sums(call: &mut Call<'_>, conv: &Conv, [x, w]: [NodeId; 2]) -> Lowered<NodeId> {
     let mut filter = call.shape(w);
     if conv.group == 1 {
@@ -435,7 +439,8 @@ fn window_sums(call: &mut Call<'_>, conv: &Conv, [x, w]: [NodeId; 2]) -> Lowered
     Ok(call.b.cast(sums, DType::I32)?)
 }
 
-/// Adds the sums of the filters minus their zero points over the taps that lie in the image.
+/// Computes sums of a convolution's filter elements minus their zero points. A sum covers the taps that lie in the
+/// image, not in the padding.
 fn filter_sums(
     call: &mut Call<'_>,
     conv: &Conv,

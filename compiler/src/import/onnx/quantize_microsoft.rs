@@ -28,7 +28,7 @@ pub(super) const OPS: &[OpEntry] = &[
     microsoft("DynamicQuantizeMatMul", dynamic_matmul),
 ];
 
-/// Dequantizes operand `x`. Its scale and zero point are the two operands after it.
+/// Dequantizes the operand with index `x`. Its scale and zero point are the two operands after it.
 fn dequantized(call: &mut Call<'_>, x: usize) -> Lowered<NodeId> {
     let (value, scale) = (call.node(x)?, call.node(x + 1)?);
     let zero = zero_point(call, x + 2, call.dtype(value))?;
@@ -38,8 +38,8 @@ fn dequantized(call: &mut Call<'_>, x: usize) -> Lowered<NodeId> {
     Ok(call.b.binary(BinaryFn::Mul, value, scale)?)
 }
 
-/// Quantizes a float with operand `scale`, and the operand after it as the zero point. Without a zero point, the result
-/// has the type of operand 0.
+/// Quantizes a float value. The operand with index `scale` is its scale, the operand after it the zero point. Without a
+/// zero point, the result has the type of operand 0.
 fn quantized(call: &mut Call<'_>, value: NodeId, scale: usize) -> Lowered<NodeId> {
     let step = call.node(scale)?;
     let like = call.optional(scale + 1)?.unwrap_or(call.node(0)?);
@@ -100,7 +100,7 @@ fn concat(call: &mut Call<'_>) -> Lowered {
     Ok(round_saturating(call, value, zero, to)?.into())
 }
 
-/// Transposes a matrix if the attribute is set.
+/// Transposes a matrix if the attribute `attribute` of the node is 1.
 fn transposed_if(call: &mut Call<'_>, x: NodeId, attribute: &str) -> Lowered<NodeId> {
     if call.rank(x) != 2 {
         return Err(Refused::new("operands 0 and 3 must have rank 2"));
@@ -108,7 +108,8 @@ fn transposed_if(call: &mut Call<'_>, x: NodeId, attribute: &str) -> Lowered<Nod
     Ok(if call.attributes.flag(attribute, false)? { call.b.transpose(x, vec![1, 0])? } else { x })
 }
 
-/// Converts an integer sum to a float: multiplies both scales and adds an optional bias.
+/// Converts the integer sums of a matmul to floats: multiplies by the scales of both operands and adds an optional
+/// bias.
 fn dequantize_sum(
     call: &mut Call<'_>,
     sum: NodeId,

@@ -1,7 +1,8 @@
-//! RNN, GRU and LSTM.
+//! Lowers RNN, GRU and LSTM.
 //!
 //! The input's contribution to all gates is one matmul over all steps and directions. The operator `recurrent` then
-//! iterates over the steps. Biases that are only added are added to the matmul.
+//! iterates over the steps. All biases are added to the matmul's result, except a bias that a GRU's reset gate
+//! multiplies.
 
 use super::elementwise::typed_binary;
 use super::lowering::{Call, Lowered, OpEntry, Outputs, Value, op};
@@ -35,7 +36,7 @@ impl Kind {
     }
 }
 
-/// Sizes of the node.
+/// Sizes of an RNN, GRU or LSTM node.
 struct Sizes {
     steps: Dim,
     batch: Dim,
@@ -83,7 +84,7 @@ fn recurrent(call: &mut Call<'_>, kind: Kind) -> Lowered {
     outputs(call, all, states, &sizes)
 }
 
-/// Returns the node's sizes, from its input and the recurrence weights `[D, G * H, H]`.
+/// Returns the sizes of an RNN, GRU or LSTM node, from its input and the recurrence weights `[D, G * H, H]`.
 fn sizes(call: &mut Call<'_>, cell: Cell, directions: usize) -> Lowered<Sizes> {
     let batch_first = call.attributes.flag("layout", false)?;
     let (x, weights) = (call.node(0)?, call.node(2)?);
@@ -113,8 +114,8 @@ fn sizes(call: &mut Call<'_>, cell: Cell, directions: usize) -> Lowered<Sizes> {
     })
 }
 
-/// Returns the input's contribution to the gates, `[S, B, D, G * H]`, and the bias that the reset gate multiplies, `[D,
-/// H]`.
+/// Returns the input's contribution to the gates, `[S, B, D, G * H]`, and the bias that a GRU's reset gate multiplies,
+/// `[D, H]`, if the GRU has one.
 fn projected(call: &mut Call<'_>, cell: Cell, sizes: &Sizes) -> Lowered<(NodeId, Option<NodeId>)> {
     let (x, weights) = (call.node(0)?, call.node(1)?);
     let (shape, rows) = (call.shape(x), call.shape(weights));
@@ -157,7 +158,7 @@ fn projected(call: &mut Call<'_>, cell: Cell, sizes: &Sizes) -> Lowered<(NodeId,
     Ok((projected, inner))
 }
 
-/// Returns the initial state `[D, B, H]`; zeros if the operand is absent.
+/// Returns the initial state `[D, B, H]` that operand `index` gives; zeros if the operand is absent.
 fn initial(call: &mut Call<'_>, index: usize, sizes: &Sizes, x: NodeId) -> Lowered<NodeId> {
     match call.optional(index)? {
         Some(state) if sizes.batch_first => Ok(call.b.transpose(state, vec![1, 0, 2])?),
@@ -190,7 +191,8 @@ fn lengths(call: &mut Call<'_>, sizes: &Sizes) -> Lowered<Option<NodeId>> {
     call.optional(4)
 }
 
-/// Slices the node's results from `[S + states, D, B, H]`.
+/// Slices the node's results from the result of the operator `recurrent`, `[S + states, D, B, H]`: the
+/// hidden state after each step, then the final states.
 fn outputs(call: &mut Call<'_>, all: NodeId, states: usize, sizes: &Sizes) -> Lowered {
     let mut sequence =
         if states == 0 { all } else { call.b.slice(all, 0, Dim::known(0), sizes.steps.clone())? };
@@ -210,7 +212,7 @@ fn outputs(call: &mut Call<'_>, all: NodeId, states: usize, sizes: &Sizes) -> Lo
     Ok(outputs)
 }
 
-/// Returns the activation functions of one direction.
+/// Returns the activation functions of direction `d` of an RNN, GRU or LSTM.
 fn activations(call: &Call<'_>, kind: Kind, d: usize) -> Lowered<Vec<UnaryFn>> {
     let given = call.attributes.texts_opt("activations")?;
     let alphas = call.attributes.floats_opt("activation_alpha")?.unwrap_or(&[]);

@@ -66,9 +66,10 @@ fn top_k(call: &mut Call<'_>) -> Lowered {
     // Results are always sorted, which is valid for `sorted` 0, too.
     call.attributes.ignore(&["sorted"]);
     let k = if call.opset < 10 { call.attributes.int_opt("k")? } else { call.known_scalar(1, "k")? };
-    let k = k.ok_or_else(|| Refused::new("the number of elements, k, is missing"))?;
-    let k = usize::try_from(k)
-        .map_err(|_| Refused::new(format!("the number of elements, k, is {k}; it must not be negative")))?;
+    let k = k.ok_or_else(|| Refused::new("k, the number of elements to return, is missing"))?;
+    let k = usize::try_from(k).map_err(|_| {
+        Refused::new(format!("k, the number of elements to return, is {k}; it must not be negative"))
+    })?;
     let mut outputs = Outputs(Vec::new());
     for indices in [false, true] {
         outputs.0.push(if call.wants(usize::from(indices)) {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use crate::error::{Error, OpError, Within};
 
-/// Refusal of a node.
+/// Refusal of an ONNX node by the importer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refused {
     /// Reason for the refusal.
@@ -16,22 +16,22 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Refuses a node for a reason.
+    /// Creates the refusal of a node for a reason.
     pub(super) fn new(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), within: None, unknown_operator: false }
     }
 
-    /// Refuses a node whose operator is unknown.
+    /// Creates the refusal of a node whose operator is unknown.
     pub(super) fn unknown_operator(reason: impl Into<String>) -> Self {
         Self { unknown_operator: true, ..Self::new(reason) }
     }
 
-    /// Refuses a node that would be accepted with the given bounds of a symbolic size.
+    /// Creates the refusal of a node that would be accepted with the given bounds of a symbolic size.
     pub(super) fn with_bounds(reason: String, within: Within) -> Self {
         Self { within: Some(within), ..Self::new(reason) }
     }
 
-    /// Refuses the value of an attribute. `supported` lists the supported values.
+    /// Creates the refusal of an attribute's value. `supported` lists the supported values.
     pub(super) fn attribute(name: &str, value: impl Display, supported: &str) -> Self {
         Self::new(format!("attribute `{name}` is `{value}`; supported: {supported}"))
     }

@@ -30,12 +30,12 @@ const FAMILIES: &[&[OpEntry]] = &[
     super::grouped_query::OPS,
 ];
 
-/// Returns every entry, family by family.
+/// Returns the table entry of every ONNX operator that can be lowered, family by family.
 pub(super) fn entries() -> impl Iterator<Item = &'static OpEntry> {
     FAMILIES.iter().flat_map(|family| family.iter())
 }
 
-/// Returns the entry of an operator at a version of its domain's operator set.
+/// Returns the table entry of an ONNX operator at a version of its domain's operator set.
 pub(super) fn find_operator(domain: &str, name: &str, opset: i64) -> Lowered<&'static OpEntry> {
     let mut known = entries().filter(|e| e.domain == domain && e.name == name).peekable();
     if known.peek().is_none() {

@@ -1,9 +1,9 @@
 //! Suggests command-line options with which a refused model imports.
 //!
-//! Every suggestion was tried. Candidates are the bounds that refused nodes accept, and values of small inputs together
-//! with typical sizes for symbols without bounds. Input values that the model compares with come first. If other nodes
-//! are refused then, further options are added. Options that do not lower the number of refused nodes are dropped in
-//! the end.
+//! Every suggestion was tried by an import. The search tries the bounds that refused nodes accept. It also tries
+//! constant values for small inputs, together with typical sizes for symbols without bounds. Integers with which the
+//! model compares computed values are the first constants to be tried. If other nodes are then refused, the search
+//! adds further options. In the end, it drops options that do not lower the number of refused nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,10 +19,10 @@ use super::{DimSpec, Options, tensors};
 use crate::error::{Error, Result, Unsupported, Within};
 use crate::ir::array::{Array, Data, count};
 
-/// Budget of lowered nodes in the search. The number of attempts is the budget over the size of the graph, within
-/// [`TRIES`].
+/// Number of nodes that the search for options may lower in all its import attempts together. The number of attempts is
+/// this number divided by the number of nodes of the graph, clamped to [`TRIES`].
 const NODE_BUDGET: usize = 20_000;
-/// Minimum and maximum number of attempts.
+/// Bounds to which the number of import attempts is clamped, in the search for command-line options with which a model imports.
 const TRIES: std::ops::RangeInclusive<usize> = 8..=32;
 
 /// A suggested command-line option.
@@ -54,12 +54,12 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// Result of the search.
+/// Result of the search for options with which a model imports.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Remedies {
-    /// Options to pass together.
+    /// Command-line options, to be given in one call.
     pub list: Vec<Remedy>,
-    /// Number of nodes that are still refused.
+    /// Number of nodes that are still refused if all options of `list` are given; 0 if the model imports.
     pub left: usize,
 }
 
@@ -122,7 +122,7 @@ pub(super) fn find_remedies(source: &Source, bytes: Bytes, options: &Options) ->
     Ok(Remedies { list, left })
 }
 
-/// Returns the options with remedies added.
+/// Returns the import options with the suggested options added.
 fn with_remedies(options: &Options, remedies: &[Remedy]) -> Options {
     let mut options = options.clone();
     for remedy in remedies {
@@ -140,8 +140,8 @@ fn with_remedies(options: &Options, remedies: &[Remedy]) -> Options {
     options
 }
 
-/// Returns the combinations to try, simplest first: values for the inputs that may decide shapes, or none, with sizes
-/// for all symbols, or none.
+/// Returns the combinations of options to try, simplest first. A combination fixes the values of the inputs that may
+/// decide shapes, or the sizes of all symbols, or these values and sizes together.
 fn proposals(
     model: &ModelProto,
     graph: &GraphProto,
@@ -197,7 +197,7 @@ fn open_inputs(graph: &GraphProto) -> Vec<Declared> {
         .collect()
 }
 
-/// Returns values to try for a small input.
+/// Returns constant values to try for a small input.
 fn candidates(input: &Declared, compared: &[i64]) -> Vec<Array> {
     let (Ok(dtype), Some(shape)) = (&input.dtype, &input.shape) else { return Vec::new() };
     let known: Option<Vec<usize>> =
@@ -221,7 +221,7 @@ fn candidates(input: &Declared, compared: &[i64]) -> Vec<Array> {
     candidates
 }
 
-/// Returns the constant integers that the model compares values with.
+/// Returns the constant integers with which the model compares computed values.
 fn compared_integers(model: &ModelProto) -> Vec<i64> {
     let mut graphs: Vec<&GraphProto> = model.graph.iter().collect();
     let mut nodes: Vec<&NodeProto> = model.functions.iter().flat_map(|f| &f.node).collect();

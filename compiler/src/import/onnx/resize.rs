@@ -11,7 +11,7 @@ use crate::ir::tensor::normalize_axis;
 pub(super) const OPS: &[OpEntry] =
     &[op("Resize", 10, resize), op_until("Upsample", 7, 9, upsample), op("GridSample", 16, grid_sample)];
 
-/// Values of the attribute `keep_aspect_ratio_policy`.
+/// Values of Resize's attribute `keep_aspect_ratio_policy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Policy {
     Stretch,
@@ -28,7 +28,7 @@ fn filter(call: &Call<'_>, round: NearestRound) -> Lowered<Filter> {
     })
 }
 
-/// Lowers Upsample: output `o` reads input `floor(o / scale)`.
+/// Lowers Upsample: the result at position `o` is the input at position `floor(o / scale)`.
 fn upsample(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let shape = call.shape(x);
@@ -128,7 +128,7 @@ fn resize(call: &mut Call<'_>) -> Lowered {
     Ok(call.add(op, &[x])?.into())
 }
 
-/// Returns the region of tf_crop_and_resize over all axes: starts, then ends.
+/// Returns the region that Resize crops in mode tf_crop_and_resize: the starts of all axes, then the ends of all axes.
 fn region(call: &Call<'_>, coordinates: Coordinates, axes: &[usize], rank: usize) -> Lowered<Vec<f32>> {
     if coordinates != Coordinates::TfCropAndResize {
         // Other modes ignore the region, which files may still contain.
@@ -152,7 +152,8 @@ fn region(call: &Call<'_>, coordinates: Coordinates, axes: &[usize], rank: usize
     Ok(roi)
 }
 
-/// Returns scales and sizes over all axes. The model gives one of them for `axes`.
+/// Returns the scales and the result sizes of all axes for Resize. The model gives either scales or sizes, for `axes`
+/// only.
 fn extents(
     call: &Call<'_>,
     shape: &[Dim],
@@ -201,7 +202,8 @@ fn extents(
             axis_scales.fold(0.0, f32::max)
         };
         for axis in axes {
-            let extent = call.known_dim(&shape[*axis], "an input size with keep_aspect_ratio_policy")?;
+            let extent =
+                call.known_dim(&shape[*axis], "an input size, which keep_aspect_ratio_policy needs,")?;
             // 0.5 rounds up.
             sizes[*axis] = Dim::known((scale * extent as f32 + 0.5).floor() as i64);
             scales[*axis] = scale;
@@ -225,8 +227,8 @@ fn ratio(size: &Dim, extent: &Dim) -> Lowered<f32> {
     })
 }
 
-/// Returns `floor(extent * scale)` per axis. For a symbolic extent the scale must be a fraction with a divisor of at
-/// most 16.
+/// Returns the size `floor(extent * scale)` of each axis. For a symbolic extent the scale must be a fraction with a
+/// denominator of at most 16.
 fn scaled_sizes(shape: &[Dim], scales: &[f32]) -> Lowered<Vec<Dim>> {
     let size = |(extent, scale): (&Dim, &f32)| {
         if !scale.is_finite() || *scale <= 0.0 {

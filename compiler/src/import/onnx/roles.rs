@@ -1,8 +1,8 @@
 //! Roles of symbolic sizes (batch, sequence, ...), and the bounds that are assumed for each role.
 //!
 //! The role follows from the symbol's name, else from the first operator that reads the axis, else from its position in
-//! the input. A role has a list of bounds. The first are assumed; the others are tried if the model is refused with
-//! them, for example because its windows are larger than the smallest image.
+//! the input. A role has a list of bounds. The first bounds of the list are assumed. The other bounds are tried if the
+//! model is refused, for example because a window is larger than the smallest image.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use super::schema::{GraphProto, NodeProto, TensorProto};
 use crate::ir::dim::Dim;
 use crate::ir::tensor::DType;
 
-/// Maximum number of values through which an axis is followed to find its role.
+/// Maximum number of values of the model through which an input's axis is followed to find its role.
 const MAX_STEPS: usize = 64;
 
-/// The quantity that a size counts.
+/// The quantity that a symbolic size counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     /// Items of a batch.
@@ -29,11 +29,12 @@ pub(super) enum Role {
     Other,
 }
 
-/// Number of bounds in the list of a role.
+/// Number of entries in a role's list of bounds. Each import attempt assumes one entry.
 pub(super) const ASSUMPTIONS: usize = 5;
 
 impl Role {
-    /// Returns the bounds to assume, most likely first; `None` for the default bounds of the options.
+    /// Returns the list of bounds to assume for a symbol with this role, most likely first; `None` if the default
+    /// bounds of the import options apply.
     fn bounds(self) -> Option<[(i64, i64); ASSUMPTIONS]> {
         Some(match self {
             Self::Batch => [(1, 8); ASSUMPTIONS],
@@ -44,7 +45,7 @@ impl Role {
         })
     }
 
-    /// Returns the bounds of an attempt, counted from 0.
+    /// Returns the bounds that the import attempt `attempt`, counted from 0, assumes for a symbol with this role.
     pub(super) fn assumed(self, attempt: usize, default: (i64, i64)) -> (i64, i64) {
         match self.bounds() {
             Some(list) => list[attempt.min(ASSUMPTIONS - 1)],
@@ -52,7 +53,8 @@ impl Role {
         }
     }
 
-    /// Returns common sizes, most common first. They are tried if a model needs a fixed size.
+    /// Returns common sizes of symbols with this role, most common first. The sizes are tried if a model needs a fixed
+    /// size.
     pub(super) fn typical(self) -> &'static [i64] {
         match self {
             Self::Batch => &[1],
@@ -63,7 +65,7 @@ impl Role {
         }
     }
 
-    /// Returns the description for the user.
+    /// Returns the role's description in notes for the user.
     pub(super) fn description(self) -> &'static str {
         match self {
             Self::Batch => "batch",
@@ -120,8 +122,8 @@ fn by_name(symbol: &str) -> Option<Role> {
     }
 }
 
-/// Returns the role that the positions of a size in the inputs imply. The first axis counts items; the second axis of
-/// ids counts tokens.
+/// Returns the role that follows from the position of a symbol among the axes of the inputs. The first axis counts
+/// items of a batch; the second axis of token ids counts tokens.
 fn by_position(axes: &[(&Declared, usize, usize)]) -> Role {
     let ids = |input: &Declared| matches!(&input.dtype, Ok(DType::I32 | DType::I64));
     let items = |(i, _, rank): &(&Declared, usize, usize)| *rank >= 3 || *rank == 2 && ids(i);
@@ -132,7 +134,8 @@ fn by_position(axes: &[(&Declared, usize, usize)]) -> Role {
     if tokens { Role::Sequence } else { Role::Other }
 }
 
-/// Users and constants by value name, in the graph and its nested graphs.
+/// For each name of a value in the graph or a nested graph: the nodes that read the value, and the value's elements if
+/// it is constant.
 #[derive(Default)]
 struct Names<'m> {
     users: BTreeMap<&'m str, Vec<&'m NodeProto>>,
@@ -160,7 +163,8 @@ impl<'m> Names<'m> {
     }
 }
 
-/// Returns the role that the first operator with a known meaning of the axis implies.
+/// Follows an input's axis through the graph. Returns the role that the first operator with a known meaning of the axis
+/// implies.
 fn follow_axis(names: &Names<'_>, input: &str, axis: usize, rank: usize) -> Option<Role> {
     // Audio inputs have one row per item, without channels.
     let without_channels = rank <= 2;
@@ -185,11 +189,12 @@ fn follow_axis(names: &Names<'_>, input: &str, axis: usize, rank: usize) -> Opti
     None
 }
 
-/// Effect of an operator on an axis of an operand.
+/// Information that an operator gives about an axis of its operand.
 enum AxisUse {
-    /// The operator implies a role.
+    /// The operator implies a role of the axis.
     Role(Role),
-    /// The axis becomes this axis of the first result, which has this rank.
+    /// The axis becomes an axis of the operator's first result. The fields are the index of that axis and the result's
+    /// rank.
     Result(usize, usize),
     Unknown,
 }
@@ -260,7 +265,7 @@ fn axis_use(
     }
 }
 
-/// True if the axes of an operand become the axes of equal number of the result.
+/// True if axis i of the operator's operand becomes axis i of its result, for every i.
 fn keeps_axes(op: &str) -> bool {
     matches!(
         op,

@@ -22,8 +22,8 @@ fn rotary(call: &mut Call<'_>) -> Lowered {
     Ok(rotate_call(call, x, cos, sin)?.into())
 }
 
-/// Lowers com.microsoft.RotaryEmbedding. Positions are always an operand; one number is the position of the first
-/// token.
+/// Lowers com.microsoft.RotaryEmbedding. The positions are always an operand; if it has one number, this is the
+/// position of the first token.
 fn rotary_microsoft(call: &mut Call<'_>) -> Lowered {
     call.attributes.ignore(&["is_packed_batching", "scale"]);
     let (x, mut positions) = (call.node(0)?, call.node(1)?);
@@ -41,7 +41,7 @@ fn rotary_microsoft(call: &mut Call<'_>) -> Lowered {
     Ok(rotate_call(call, x, cos, sin)?.into())
 }
 
-/// Reads the attributes, and rotates `[B, H, S, D]` or `[B, S, H * D]` by cos and sin `[B, S, D / 2]`.
+/// Applies RoPE with the node's attributes: rotates `[B, H, S, D]` or `[B, S, H * D]` by cos and sin `[B, S, D / 2]`.
 fn rotate_call(call: &mut Call<'_>, x: NodeId, cos: NodeId, sin: NodeId) -> Lowered<NodeId> {
     let interleaved = call.attributes.flag("interleaved", false)?;
     let width = call.attributes.int("rotary_embedding_dim", 0)?;
@@ -59,7 +59,7 @@ fn rotate_call(call: &mut Call<'_>, x: NodeId, cos: NodeId, sin: NodeId) -> Lowe
     if flat { merge_heads(call, rotated) } else { Ok(rotated) }
 }
 
-/// Rotates the first `width` (0: all) elements of each head of `[B, H, S, D]`.
+/// Applies RoPE to the first `width` elements (0 means all) of each head of `[B, H, S, D]`.
 pub(super) fn rotate(
     call: &mut Call<'_>,
     x: NodeId,

@@ -266,7 +266,7 @@ fn split(call: &mut Call<'_>) -> Lowered {
             let n = Dim::from(n_results);
             let size = extent.div_exact(&n).ok_or_else(|| {
                 Refused::new(format!(
-                    "the size {extent} of axis {axis} is not a multiple of the {n_results} results"
+                    "the size {extent} of axis {axis} is not a multiple of the number of results, {n_results}"
                 ))
             })?;
             vec![size; n_results]
@@ -297,7 +297,8 @@ fn split(call: &mut Call<'_>) -> Lowered {
     Ok(outputs)
 }
 
-/// Returns `n` sizes of `ceil(extent / n)`; the last may be smaller.
+/// Returns `n` sizes into which an axis of size `extent` is split: `ceil(extent / n)` each, but the last sizes may be
+/// smaller.
 fn equal_sizes(call: &Call<'_>, extent: &Dim, n: i64) -> Lowered<Vec<Dim>> {
     if n <= 0 || n > 65536 {
         return Err(Refused::new(format!("the number of results is {n}; 1 to 65536 are supported")));
@@ -307,7 +308,8 @@ fn equal_sizes(call: &Call<'_>, extent: &Dim, n: i64) -> Lowered<Vec<Dim>> {
     }
     let extent = i64::try_from(call.known_dim(extent, "the size to split")?).unwrap_or(i64::MAX);
     if call.opset < 18 {
-        return Err(Refused::new(format!("the size {extent} is not a multiple of the {n} results")));
+        let reason = format!("the size {extent} is not a multiple of the number of results, {n}");
+        return Err(Refused::new(reason));
     }
     let size = (extent.saturating_add(n - 1)) / n;
     Ok((0..n).map(|i| Dim::known((extent - i * size).clamp(0, size))).collect())
@@ -328,10 +330,10 @@ fn image(call: &Call<'_>, x: crate::ir::graph::NodeId) -> Lowered<[Dim; 4]> {
 
 fn exact(size: &Dim, divisor: i64) -> Lowered<Dim> {
     size.div_exact(&Dim::known(divisor))
-        .ok_or_else(|| Refused::new(format!("the size {size} is not a multiple of {divisor}")))
+        .ok_or_else(|| Refused::new(format!("the size {size} of an axis is not a multiple of {divisor}")))
 }
 
-/// Returns true for mode `CRD`, where the elements of a block are adjacent channels; false for `DCR`.
+/// Returns true for mode `CRD` of DepthToSpace, where the elements of a block are adjacent channels; false for `DCR`.
 fn is_crd(call: &Call<'_>) -> Lowered<bool> {
     match call.attributes.text("mode", "DCR")? {
         "DCR" => Ok(false),

@@ -1,7 +1,7 @@
 //! Evaluation of shape computations while importing.
 //!
 //! [`apply`] evaluates operators on small integer tensors whose elements are expressions of symbolic sizes, so that
-//! only the shapes that they compute remain. An operator that cannot be evaluated is lowered like any other.
+//! only the computed shapes remain in the graph. An operator that cannot be evaluated is lowered like any other.
 
 use super::lowering::{Call, FOLDED_ELEMENTS};
 use super::symbolic_ints::{SymbolicInts, compare};
@@ -62,7 +62,7 @@ fn shape(call: &Call<'_>) -> Option<SymbolicInts> {
     Some(SymbolicInts::vector(dims.get(start..end.max(start))?.to_vec()))
 }
 
-/// Builds a tensor from a function of the coordinates.
+/// Builds a tensor of symbolic integers from a function of the coordinates. Returns `None` if the tensor is too large.
 fn build(dtype: DType, shape: Vec<usize>, f: impl Fn(&[usize]) -> Option<Dim>) -> Option<SymbolicInts> {
     let n = count(&shape);
     if n > FOLDED_ELEMENTS {
@@ -77,7 +77,8 @@ fn build(dtype: DType, shape: Vec<usize>, f: impl Fn(&[usize]) -> Option<Dim>) -
     Some(SymbolicInts { dtype, shape, values })
 }
 
-/// Returns the element at coordinates of a broadcast shape: axes of size 1 repeat, missing leading axes are skipped.
+/// Returns the element of a tensor at coordinates of the shape to which the tensor is broadcast: axes of size 1 repeat,
+/// missing leading axes are skipped.
 fn at(ints: &SymbolicInts, coords: &[usize]) -> Option<Dim> {
     let skip = coords.len().checked_sub(ints.shape.len())?;
     let index: usize = strides(&ints.shape)
@@ -202,7 +203,7 @@ fn cast(call: &Call<'_>) -> Option<SymbolicInts> {
     Some(map(SymbolicInts { dtype: to, ..data }, Clone::clone))
 }
 
-/// Returns true if a value is never zero within the bounds, false if it always is; else `None`.
+/// Returns true if a value is never zero within the bounds of its symbols, false if it is always zero, else `None`.
 fn truth(value: &Dim, bounds: &Bounds) -> Option<bool> {
     let (low, high) = value.range(bounds);
     if low > 0 || high < 0 {
@@ -307,7 +308,8 @@ fn range(call: &Call<'_>) -> Option<SymbolicInts> {
     })
 }
 
-/// Evaluates a reduction of all elements to one.
+/// Evaluates ReduceProd, ReduceSum, ReduceMax or ReduceMin over all elements of a tensor. Returns `None` if the node
+/// lists axes to reduce, unless the tensor is a vector.
 fn reduce(name: &str, call: &Call<'_>) -> Option<SymbolicInts> {
     let data = call.ints(0)?;
     let axes = match call.ints(1) {

@@ -1,4 +1,4 @@
-//! Slice, Pad, Trilu and CenterCropPad.
+//! Lowers Slice, Pad, Trilu and CenterCropPad.
 
 use super::generate::iota;
 use super::lowering::{Call, Lowered, OpEntry, op};
@@ -18,7 +18,7 @@ pub(super) const OPS: &[OpEntry] = &[
 ];
 
 /// Returns starts, ends, axes and steps of Slice: attributes before opset 10, operands from then on.
-#[expect(clippy::type_complexity, reason = "four lists, named where they are used")]
+#[expect(clippy::type_complexity, reason = "each caller binds the four lists to named variables")]
 pub(super) fn slice_operands(
     call: &Call<'_>,
     rank: usize,
@@ -56,7 +56,8 @@ pub(super) fn slice_operands(
     Ok((starts, ends, axes, steps))
 }
 
-/// Returns the first element and the number of elements of a slice of a known size.
+/// Returns the position of the first element and the number of elements of a slice of an axis with the known size
+/// `extent`.
 pub(super) fn known_range(start: i64, end: i64, step: i64, extent: i64) -> (i64, i64) {
     let from_end = |v: i64| if v < 0 { v.saturating_add(extent) } else { v };
     let (low, high) = if step > 0 { (0, extent) } else { (0, extent - 1) };
@@ -69,7 +70,8 @@ pub(super) fn known_range(start: i64, end: i64, step: i64, extent: i64) -> (i64,
     if size == 0 { (0, 0) } else { (first, size) }
 }
 
-/// Like [`known_range`], for symbolic sizes. Fails if the bounds do not decide whether a position counts from the end.
+/// Returns the position of the first element and the number of elements of a slice of an axis with the symbolic size
+/// `size`. Fails if the bounds of the symbols do not decide whether a position counts from the end.
 fn symbolic_range(start: &Dim, end: &Dim, step: i64, size: &Dim, bounds: &Bounds) -> Lowered<(Dim, Dim)> {
     if let (Some(s), Some(e), Some(n)) = (start.as_known(), end.as_known(), size.as_known()) {
         let (first, count) = known_range(s, e, step, n);
@@ -120,7 +122,7 @@ fn slice(call: &mut Call<'_>) -> Lowered {
     Ok(add_slice(call, x, starts, steps, sizes)?.into())
 }
 
-/// Adds a slice. Returns `x` if it covers all elements.
+/// Adds a slice of `x` to the graph. Returns `x` itself if the slice covers all elements.
 fn add_slice(
     call: &mut Call<'_>,
     x: NodeId,
@@ -173,7 +175,7 @@ fn pad(call: &mut Call<'_>) -> Lowered {
     Ok(padded(call, x, mode, before, after, value)?.into())
 }
 
-/// Pads each side of each axis. A negative number crops.
+/// Pads `x` by `before` and `after` elements on the sides of each axis. A negative number crops.
 fn padded(
     call: &mut Call<'_>,
     x: NodeId,
@@ -236,7 +238,7 @@ fn trilu(call: &mut Call<'_>) -> Lowered {
     Ok(call.b.select(kept, x, zero)?.into())
 }
 
-/// Lowers CenterCropPad: crops or pads around the center to a shape.
+/// Lowers CenterCropPad: crops or pads each axis around its center to the size that the target shape gives.
 fn center_crop_pad(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let shape = call.shape(x);
@@ -246,7 +248,7 @@ fn center_crop_pad(call: &mut Call<'_>) -> Lowered {
         None => (0..shape.len()).collect(),
     };
     if axes.len() != target.len() {
-        return Err(Refused::new("the target shape must have one size per axis"));
+        return Err(Refused::new("the target shape must have one size per axis of the input"));
     }
     let (mut before, mut after) = (vec![Dim::known(0); shape.len()], vec![Dim::known(0); shape.len()]);
     for (axis, to) in axes.iter().zip(&target) {

@@ -1,4 +1,4 @@
-//! Softmax, LogSoftmax and Hardmax.
+//! Lowers Softmax, LogSoftmax and Hardmax.
 
 use super::lowering::{Call, Lowered, OpEntry, op};
 use crate::ir::dim::{Dim, product};
@@ -13,7 +13,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("Hardmax", 1, |c| along_axis(c, hardmax)),
 ];
 
-/// Applies a function along `axis`. Before opset 13 the axes from `axis` on are flattened to one.
+/// Applies Softmax, LogSoftmax or Hardmax along `axis`. Before opset 13 the axes from `axis` on are flattened to one.
 fn along_axis(call: &mut Call<'_>, f: fn(&mut Call<'_>, NodeId, usize) -> Lowered<NodeId>) -> Lowered {
     let x = call.node(0)?;
     let rank = call.rank(x);
@@ -31,7 +31,7 @@ fn along_axis(call: &mut Call<'_>, f: fn(&mut Call<'_>, NodeId, usize) -> Lowere
     Ok(call.b.reshape(result, shape)?.into())
 }
 
-/// Adds Hardmax: 1 at the first largest element along an axis, 0 elsewhere.
+/// Computes Hardmax: 1 at the first largest element along an axis, 0 elsewhere.
 fn hardmax(call: &mut Call<'_>, x: NodeId, axis: usize) -> Lowered<NodeId> {
     let (shape, dtype) = (call.shape(x), call.dtype(x));
     let best = call.add(ArgReduce { axis, largest: true, last: false, keepdims: true }, &[x])?;

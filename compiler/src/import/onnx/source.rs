@@ -15,7 +15,7 @@ use super::schema::StringStringEntryProto;
 use crate::content::Content;
 use crate::error::{Error, Result};
 
-/// Source of a model's bytes.
+/// The files that a model is read from.
 #[derive(Debug)]
 pub(super) struct Source {
     /// Path of the model file as given, for error messages.
@@ -26,7 +26,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Source of a model without external data.
+    /// Returns a source for a model or tensor that has no external data.
     pub(super) fn none() -> Self {
         Self::new(PathBuf::new(), None)
     }
@@ -40,7 +40,7 @@ impl Source {
         let io = |reason: String| Error::Io { path: path.to_path_buf(), reason };
         let metadata = std::fs::metadata(path).map_err(|e| io(e.to_string()))?;
         if !metadata.is_file() {
-            return Err(io("it is not a regular file".to_string()));
+            return Err(io("the path is not a regular file".to_string()));
         }
         let bytes = Content::map(path).map_err(|e| io(e.to_string()))?.bytes().clone();
         let folder = match path.parent() {
@@ -50,25 +50,31 @@ impl Source {
         Ok((Self::new(path.to_path_buf(), Some(folder.to_path_buf())), bytes))
     }
 
-    /// Returns the bytes of a tensor of `expected` bytes in an external file.
+    /// Returns the bytes of a tensor that is stored in an external file. Fails if the file does not have `expected`
+    /// bytes for the tensor.
     pub(super) fn external(
         &self,
         entries: &[StringStringEntryProto],
         expected: usize,
     ) -> Result<Content, Refused> {
         let entry = |key: &str| entries.iter().rev().find(|e| e.key() == key).map(|e| e.value());
-        let location = entry("location").ok_or_else(|| Refused::new("its external data has no location"))?;
+        let location =
+            entry("location").ok_or_else(|| Refused::new("the tensor's external data has no location"))?;
         let number = |key: &str| match entry(key) {
             None => Ok(None),
             Some(text) => text.parse::<u64>().map(Some).map_err(|_| {
-                Refused::new(format!("the {key} of its external data is `{text}`, which is not a number"))
+                Refused::new(format!(
+                    "the {key} of the tensor's external data is `{text}`, which is not a number"
+                ))
             }),
         };
         let offset = number("offset")?.unwrap_or(0);
         if let Some(length) = number("length")?
             && usize::try_from(length) != Ok(expected)
         {
-            return Err(Refused::new(format!("its external data has {length} bytes; {expected} are needed")));
+            return Err(Refused::new(format!(
+                "the tensor's external data has {length} bytes; {expected} are needed"
+            )));
         }
         let file = self.file(location)?;
         let range = usize::try_from(offset).ok().and_then(|start| {
@@ -78,7 +84,7 @@ impl Source {
         match range {
             Some(range) => Ok(file.slice(range)),
             None => Err(Refused::new(format!(
-                "its external data ({expected} bytes at offset {offset}) ends after the end of \
+                "the tensor's external data ({expected} bytes at offset {offset}) ends after the end of \
                  `{location}`, which has {} bytes",
                 file.len()
             ))),
@@ -95,24 +101,23 @@ impl Source {
         if let Some(bytes) = self.mapped.borrow().get(location) {
             return Ok(bytes.clone());
         }
-        let refused =
-            |reason: &str| Refused::new(format!("the location `{location}` of its external data {reason}"));
+        let refused = |reason: &str| Refused::new(format!("external data `{location}` is refused: {reason}"));
         let Some(folder) = &self.folder else {
-            return Err(refused("cannot be resolved, because the model was loaded from memory"));
+            return Err(refused("the model was loaded from memory, so no folder can hold the file"));
         };
         let plain = Path::new(location).components().all(|c| matches!(c, Component::Normal(_)));
         if location.is_empty() || location.contains(['\\', '\0']) || !plain {
-            return Err(refused("is not a plain relative path"));
+            return Err(refused("the location is not a plain relative path"));
         }
-        let read = |e: std::io::Error| refused(&format!("cannot be read: {e}"));
+        let read = |e: std::io::Error| refused(&format!("the file cannot be read: {e}"));
         let folder = folder.canonicalize().map_err(read)?;
         let path = folder.join(location).canonicalize().map_err(read)?;
         if !path.starts_with(&folder) {
-            return Err(refused("is outside the model's folder"));
+            return Err(refused("the file is outside the model's folder"));
         }
         // Opening a device or pipe can block or have side effects.
         if !std::fs::metadata(&path).map_err(read)?.is_file() {
-            return Err(refused("is not a regular file"));
+            return Err(refused("the location is not a regular file"));
         }
         let bytes = Content::map(&path).map_err(read)?;
         self.mapped.borrow_mut().insert(location.to_string(), bytes.clone());

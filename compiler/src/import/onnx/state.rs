@@ -18,7 +18,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("TensorScatter", 24, tensor_scatter),
 ];
 
-/// Maximum sequence length that is unrolled.
+/// Maximum sequence length of LinearAttention, whose steps are unrolled.
 const MAX_STEPS: usize = 1024;
 
 fn zeros(call: &mut Call<'_>, dtype: DType, shape: Vec<Dim>) -> Lowered<NodeId> {
@@ -26,8 +26,8 @@ fn zeros(call: &mut Call<'_>, dtype: DType, shape: Vec<Dim>) -> Lowered<NodeId> 
     Ok(call.b.expand(zero, shape)?)
 }
 
-/// Lowers CausalConvWithState: a depthwise convolution of the past inputs and `x [B, C, L]`. The new state is the last
-/// inputs.
+/// Lowers CausalConvWithState: a depthwise convolution of the past inputs and `x [B, C, L]`. The new state holds the
+/// last inputs.
 fn causal_conv(call: &mut Call<'_>) -> Lowered {
     let (x, weights) = (call.node(0)?, call.node(1)?);
     let (data, kernel) = (call.shape(x), call.shape(weights));
@@ -56,7 +56,7 @@ fn causal_conv(call: &mut Call<'_>) -> Lowered {
     Ok(vec![result, state].into())
 }
 
-/// Slices step `t` of `[B, T, H * D]` and reshapes it to `[B, H, rows, columns]`.
+/// Slices time step `t` of a tensor `[B, T, H * D]` and reshapes the slice to `[B, H, rows, columns]`.
 fn at_step(call: &mut Call<'_>, x: NodeId, t: usize, shape: &[Dim; 3]) -> Lowered<NodeId> {
     let batch = call.shape(x).first().cloned().unwrap_or_default();
     let step = call.b.slice(x, 1, Dim::from(t), Dim::known(1))?;
@@ -81,7 +81,7 @@ fn update_rule(call: &mut Call<'_>) -> Lowered<(bool, bool)> {
     })
 }
 
-/// Returns the number of steps of a sequence, which are unrolled.
+/// Returns the sequence length of LinearAttention, whose steps are unrolled. Fails above [`MAX_STEPS`].
 fn step_count(call: &Call<'_>, length: &Dim) -> Lowered<usize> {
     let length = call.known_dim(length, "the sequence length")?;
     if length == 0 || length > MAX_STEPS {
@@ -89,6 +89,16 @@ fn step_count(call: &Call<'_>, length: &Dim) -> Lowered<usize> {
         return Err(Refused::new(reason));
     }
     Ok(length)
+}
+
+/// Returns the size of a head of packed keys or values `[B, S, heads * size]`.
+fn head_width(call: &Call<'_>, packed: NodeId, heads: i64) -> Result<Dim, Refused> {
+    let all = call.shape(packed).get(2).cloned().unwrap_or_default();
+    all.div_exact(&Dim::known(heads)).ok_or_else(|| {
+        Refused::new(format!(
+            "the packed size {all} of keys or values is not a multiple of the {heads} heads"
+        ))
+    })
 }
 
 /// Lowers LinearAttention: unrolls the recurrence over a state `[B, H, K, V]`. Each step decays the state, adds the
@@ -110,12 +120,7 @@ fn linear_attention(call: &mut Call<'_>) -> Lowered {
     let mut operands = [call.node(0)?, call.node(1)?, call.node(2)?];
     let [query, key, value] = operands;
     let to = call.dtype(query);
-    let width = |call: &Call<'_>, x: NodeId, n: i64| {
-        let all = call.shape(x).get(2).cloned().unwrap_or_default();
-        all.div_exact(&Dim::known(n))
-            .ok_or_else(|| Refused::new(format!("the size {all} is not a multiple of the {n} heads")))
-    };
-    let (depth, columns) = (width(call, key, kv_heads)?, width(call, value, kv_heads)?);
+    let (depth, columns) = (head_width(call, key, kv_heads)?, head_width(call, value, kv_heads)?);
     let shape = call.shape(query);
     let [batch, length, _] = shape.as_slice() else {
         return Err(Refused::new(format!("operand 0 has rank {}; rank 3 is needed", shape.len())));
@@ -144,7 +149,7 @@ fn linear_attention(call: &mut Call<'_>) -> Lowered {
     let mut results = Vec::with_capacity(length);
     for t in 0..length {
         if let Some(decay) = decay {
-            let per_key = width(call, decay, kv_heads)?;
+            let per_key = head_width(call, decay, kv_heads)?;
             let g = at_step(call, decay, t, &[head.clone(), per_key, one.clone()])?;
             let g = call.b.unary(UnaryFn::Exp, g)?;
             state = call.b.binary(BinaryFn::Mul, state, g)?;

@@ -1,7 +1,7 @@
 //! Small integer tensors whose elements are known, as numbers or as expressions of symbolic sizes.
 //!
-//! Models compute shapes with ordinary operators (Shape, Gather, Concat, ...). Such a tensor holds their results while
-//! importing; [`super::shape_eval`] evaluates the operators.
+//! Models compute shapes with ordinary operators (Shape, Gather, Concat, ...). A tensor of this module holds the
+//! results of these operators while importing; [`super::shape_eval`] evaluates the operators.
 
 use super::refused::Refused;
 use crate::ir::array::Array;
@@ -14,7 +14,7 @@ use crate::ir::tensor::DType;
 /// A small integer or bool tensor with known elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SymbolicInts {
-    /// An integer type or bool.
+    /// Element type: an integer type or bool.
     pub(super) dtype: DType,
     /// Sizes.
     pub(super) shape: Vec<usize>,
@@ -23,28 +23,28 @@ pub(super) struct SymbolicInts {
 }
 
 impl SymbolicInts {
-    /// Returns a vector of i64.
+    /// Creates an i64 vector with the given elements.
     pub(super) fn vector(values: Vec<Dim>) -> Self {
         Self { dtype: DType::I64, shape: vec![values.len()], values }
     }
 
-    /// Returns the elements of a constant; `None` for floats.
+    /// Creates a tensor of known integers from a constant array; `None` if the array holds floats.
     pub(super) fn from_array(array: &Array) -> Option<Self> {
         let values = array.ints().ok()?.iter().map(|v| Dim::known(*v)).collect();
         Some(Self { dtype: array.dtype, shape: array.shape.clone(), values })
     }
 
-    /// Returns the elements as numbers; `None` if one depends on a symbol.
+    /// Returns the elements as numbers; `None` if an element depends on a symbol.
     pub(super) fn known(&self) -> Option<Vec<i64>> {
         self.values.iter().map(Dim::as_known).collect()
     }
 
-    /// Returns the constant array; `None` if an element depends on a symbol.
+    /// Returns the tensor as a constant array; `None` if an element depends on a symbol.
     pub(super) fn to_array(&self) -> Option<Array> {
         Some(Array::int(self.dtype, &self.shape, self.known()?))
     }
 
-    /// Returns the only element.
+    /// Returns the element of a tensor that has only one; `None` for other tensors.
     pub(super) fn scalar(&self) -> Option<&Dim> {
         match self.values.as_slice() {
             [value] => Some(value),
@@ -52,7 +52,7 @@ impl SymbolicInts {
         }
     }
 
-    /// Adds the tensor to the graph: a constant, or sizes that are written at run time.
+    /// Adds the tensor to the graph: as a constant, or as sizes whose values are written at run time.
     pub(super) fn materialize(&self, b: &mut Builder<'_>) -> Result<NodeId, Refused> {
         if let Some(array) = self.to_array() {
             return Ok(b.add(Constant::from_array(&array), &[])?);
@@ -62,8 +62,8 @@ impl SymbolicInts {
     }
 }
 
-/// Returns the value of a predicate of `x - y` if it is constant within the bounds of the symbols. The predicate may
-/// only change at zero, as comparisons do.
+/// Returns `f(x - y)` if its value is the same for all values of the symbols within their bounds, else `None`. The
+/// value of `f` must depend only on the sign of its argument, as with comparisons.
 pub(super) fn compare(x: &Dim, y: &Dim, bounds: &Bounds, f: impl Fn(i64) -> bool) -> Option<bool> {
     let (low, high) = x.sub(y).range(bounds);
     // The predicates change only at zero, so the ends and the neighborhood of zero decide.

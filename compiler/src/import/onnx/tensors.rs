@@ -11,7 +11,7 @@ use crate::ir::array::Array;
 use crate::ir::op::Constant;
 use crate::ir::tensor::{DType, MAX_ELEMENTS, MAX_RANK};
 
-/// Converts an element type number of the schema.
+/// Returns the element type that has the given number in ONNX's enum `DataType`.
 pub(super) fn dtype(number: i32) -> Result<DType, Refused> {
     let Ok(kind) = DataType::try_from(number) else {
         return Err(Refused::new(format!("element type number {number} is not defined by ONNX")));
@@ -46,7 +46,7 @@ pub(super) struct Int4Tensor {
 }
 
 impl Int4Tensor {
-    /// Returns the reason with which most operators refuse the tensor.
+    /// Returns the reason with which most operators refuse a 4-bit tensor.
     pub(super) fn refusal(&self) -> String {
         let name = if self.signed { "INT4" } else { "UINT4" };
         format!(
@@ -56,7 +56,7 @@ impl Int4Tensor {
     }
 }
 
-/// A tensor that was read.
+/// A tensor that was read from the model file.
 #[derive(Debug)]
 pub(super) enum Tensor {
     /// A tensor that the graph can represent.
@@ -74,7 +74,7 @@ pub(super) enum Tensor {
 pub(super) fn read(tensor: &TensorProto, source: &Source) -> Result<Tensor, Refused> {
     let number = tensor.data_type.unwrap_or(0);
     if number == DataType::Undefined as i32 {
-        return Err(Refused::new("it has no element type"));
+        return Err(Refused::new("the tensor has no element type"));
     }
     if tensor.segment.is_some() {
         return Err(Refused::new("segmented tensors are not supported"));
@@ -94,7 +94,7 @@ pub(super) fn read(tensor: &TensorProto, source: &Source) -> Result<Tensor, Refu
         };
         if bytes.len() != size {
             return Err(Refused::new(format!(
-                "its data has {} bytes, which does not match the shape {shape:?} of 4-bit values",
+                "the tensor's data has {} bytes, which does not match the shape {shape:?} of 4-bit values",
                 bytes.len()
             )));
         }
@@ -132,7 +132,7 @@ pub(super) fn inline(tensor: &TensorProto) -> Result<Array, Refused> {
 fn shape(tensor: &TensorProto) -> Result<Vec<usize>, Refused> {
     if tensor.dims.len() > MAX_RANK {
         return Err(Refused::new(format!(
-            "its rank is {}; at most {MAX_RANK} is supported",
+            "the tensor's rank is {}; at most {MAX_RANK} is supported",
             tensor.dims.len()
         )));
     }
@@ -140,15 +140,17 @@ fn shape(tensor: &TensorProto) -> Result<Vec<usize>, Refused> {
     let mut shape = Vec::with_capacity(tensor.dims.len());
     for d in &tensor.dims {
         elements = elements.saturating_mul((*d).max(1));
-        shape.push(usize::try_from(*d).map_err(|_| Refused::new(format!("its size {d} is negative")))?);
+        shape.push(
+            usize::try_from(*d).map_err(|_| Refused::new(format!("the tensor's size {d} is negative")))?,
+        );
     }
     if elements > MAX_ELEMENTS {
-        return Err(Refused::new(format!("it has more than {MAX_ELEMENTS} elements, the maximum")));
+        return Err(Refused::new(format!("the tensor has more than {MAX_ELEMENTS} elements, the maximum")));
     }
     Ok(shape)
 }
 
-/// Returns the typed data fields as little-endian bytes.
+/// Returns the data of a `TensorProto` that is stored in typed fields, as little-endian bytes.
 fn typed_bytes(tensor: &TensorProto, dtype: DType) -> Result<Bytes, Refused> {
     let bytes: Vec<u8> = match dtype {
         DType::F32 => tensor.float_data.iter().flat_map(|v| v.to_le_bytes()).collect(),

@@ -9,7 +9,7 @@ use super::refused::Refused;
 use crate::ir::tensor::DType;
 use crate::ir::tensor::DType::{Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 
-/// Types that an operand may have.
+/// Element types that an operand of an ONNX operator may have.
 type Types = &'static [DType];
 
 const ANY: Types = &[F32, F16, Bf16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool];
@@ -30,34 +30,35 @@ const ONLY_F32: Types = &[F32];
 const ONLY_I32: Types = &[I32];
 const ONLY_I64: Types = &[I64];
 
-/// Constraint of an operand: its types, and the type variable that it shares with other operands.
+/// Type constraint of an ONNX operand: its allowed types, and the type variable that it shares with other operands.
 #[derive(Clone, Copy)]
 struct Operand {
     types: Types,
     variable: Option<char>,
 }
 
-/// Operand without a type variable.
+/// Constraint of an operand whose type does not depend on other operands.
 const fn any_of(types: Types) -> Operand {
     Operand { types, variable: None }
 }
 
-/// Operand of type variable T.
+/// Constraint of an operand whose type is bound to ONNX's type variable T.
 const fn t(types: Types) -> Operand {
     Operand { types, variable: Some('T') }
 }
 
-/// Operand of type variable U.
+/// Constraint of an operand whose type is bound to ONNX's type variable U.
 const fn u(types: Types) -> Operand {
     Operand { types, variable: Some('U') }
 }
 
-/// Operand of type variable V.
+/// Constraint of an operand whose type is bound to ONNX's type variable V.
 const fn v(types: Types) -> Operand {
     Operand { types, variable: Some('V') }
 }
 
-/// Operand constraints, and the operators of ai.onnx that have them. Further operands have the last constraint.
+/// Lists of operand constraints, each with the ai.onnx operators that have these operands. If an operator has more
+/// operands than the list, the last constraint holds for them.
 const SIGNATURES: &[(&[Operand], &str)] = &[
     (
         &[any_of(FLOAT)],

@@ -2,22 +2,24 @@
 
 use super::{Atom, Bounds, Dim, Term, gcd};
 
-/// Maximum common multiple of divisors in the bounds computation.
+/// Maximum common multiple of the divisors of a size's floor divisions. Above it, bounds of the size are computed
+/// without tightening for floor divisions.
 const MAX_DIVISOR: i64 = 1 << 20;
 
-/// Maximum nesting of floors and positive parts in the bounds computation. Each level multiplies the work.
+/// Maximum nesting of floor divisions and of `positive(x)`, the maximum of x and zero, up to which bounds of a size are
+/// tightened. Each level multiplies the work.
 const MAX_NESTED: u32 = 4;
 
 impl Dim {
-    /// Returns bounds of the value, by interval arithmetic. An undeclared symbol ranges from 1 to `i64::MAX`. Two rules
-    /// tighten the bounds. A floor division counts as the quotient minus the remainder that the floor drops, so
-    /// `4 * (n + 3)//4 - n` is 0 to 3. A positive part counts as both of its cases, so `n - positive(n - 5)` is at
-    /// most 5.
+    /// Returns bounds of the size's value, by interval arithmetic. An undeclared symbol ranges from 1 to `i64::MAX`.
+    /// Two rules tighten the bounds. A floor division counts as the quotient minus the remainder that the floor drops,
+    /// so `4 * (n + 3)//4 - n` is 0 to 3. A term `positive(x)`, the maximum of x and zero, counts as both of its cases,
+    /// so `n - positive(n - 5)` is at most 5.
     pub fn range(&self, bounds: &Bounds) -> (i64, i64) {
         self.range_within(bounds, MAX_NESTED)
     }
 
-    /// Like [`Self::range`], but stops at nesting level `depth`; deeper terms use their own interval.
+    /// Returns bounds of the size's value like [`Self::range`], but tightens them only down to nesting level `depth`.
     fn range_within(&self, bounds: &Bounds, depth: u32) -> (i64, i64) {
         if let Some(value) = self.as_known() {
             return (value, value);
@@ -29,7 +31,7 @@ impl Dim {
         others.into_iter().flatten().fold(all, |(low, high), (l, h)| (low.max(l), high.min(h)))
     }
 
-    /// Returns the sum of the terms' intervals.
+    /// Returns bounds of the size's value without the tightening rules: the sum of the intervals of its terms.
     fn interval(&self, bounds: &Bounds, depth: u32) -> (i64, i64) {
         let (mut low, mut high) = (0i64, 0i64);
         for term in &self.terms {
@@ -60,8 +62,8 @@ impl Dim {
         (low, high)
     }
 
-    /// Returns bounds with each floor `x//d` that is the only factor of a term replaced by `x/d - r/d`, `r` from 0 to
-    /// `d - 1`. Returns `None` if there is no such term, or if numbers overflow.
+    /// Returns bounds of the size's value that treat each floor division `x//d` that is the only factor of a term as
+    /// `x/d - r/d` with `r` from 0 to `d - 1`. Returns `None` if there is no such term, or if numbers overflow.
     fn without_floors(&self, bounds: &Bounds, depth: u32) -> Option<(i64, i64)> {
         let single_floor = |t: &Term| match t.factors.as_slice() {
             [Atom::FloorDiv(inner, divisor)] => Some(((**inner).clone(), *divisor)),
@@ -92,8 +94,9 @@ impl Dim {
         Some((l.div_euclid(common) + i64::from(l.rem_euclid(common) != 0), h.div_euclid(common)))
     }
 
-    /// Returns bounds with the first positive part replaced by its argument and by zero, its two cases. Returns `None`
-    /// if there is no positive part whose other factors are nonnegative.
+    /// Returns bounds of the size's value that treat a factor `positive(x)` as its two cases, x and zero. This is done
+    /// for the first term with such a factor whose other factors cannot be negative. Returns `None` if there is no such
+    /// term.
     fn without_positive(&self, bounds: &Bounds, depth: u32) -> Option<(i64, i64)> {
         let positive_term = |(i, term): (usize, &Term)| {
             let at = term.factors.iter().position(|f| matches!(f, Atom::Positive(_)))?;

@@ -1,9 +1,9 @@
-//! The error function in f64, with a relative error of about 1e-11. The standard library has none.
+//! The error function in f64, with a relative error of about 1e-11. Rust's standard library has no error function.
 //!
 //! Near zero, `erf(x) / x` is a polynomial in `x²`. Elsewhere, `erfc(x) * exp(x²)` is a polynomial in `1 / (1 + x)`.
 //! Both are near-minimax fits (Chebyshev interpolation at 40 digits), coefficients in rising order.
 
-/// Coefficients of `erf(x) / x` over `x²` in 0..1.
+/// Coefficients of the polynomial in `x²` that approximates `erf(x) / x`, for `x²` in 0..1.
 const NEAR: [f64; 11] = [
     1.128_379_167_095_512_2,
     -0.376_126_389_031_744,
@@ -18,7 +18,7 @@ const NEAR: [f64; 11] = [
     9.428_596_956_834_164e-9,
 ];
 
-/// Coefficients of `erfc(x) * exp(x²) / u` over `u = 1 / (1 + x)` for x in 1..29.
+/// Coefficients of the polynomial in `u = 1 / (1 + x)` that approximates `erfc(x) * exp(x²) / u`, for x in 1..29.
 const FAR: [f64; 14] = [
     0.564_189_574_432_870_7,
     0.564_190_554_138_214_2,
@@ -51,7 +51,7 @@ pub fn erf(x: f64) -> f64 {
     (1.0 - erfc_far(x.abs())).copysign(x)
 }
 
-/// `1 - erf(x)`, without cancellation for large x.
+/// The complementary error function `1 - erf(x)`, without cancellation for large x.
 pub fn erfc(x: f64) -> f64 {
     if x >= 1.0 { erfc_far(x) } else { 1.0 - erf(x) }
 }
@@ -68,7 +68,7 @@ fn erfc_far(x: f64) -> f64 {
 mod tests {
     use super::{erf, erfc};
 
-    /// Taylor series around zero. Every term is positive, so the result is exact up to rounding.
+    /// Computes erf(x) by a series around zero. Every term is positive, so the result is exact up to rounding.
     fn series(x: f64) -> f64 {
         let (mut term, mut sum) = (x, x);
         for n in 1..200 {

@@ -9,7 +9,7 @@ use super::{BinaryFn, UnaryFn};
 use crate::ir::array::wrap;
 use crate::ir::tensor::DType;
 
-/// Applies a function to a float; predicates return 0 or 1.
+/// Applies an element function to a float; predicates return 0 or 1.
 pub fn eval_unary(f: UnaryFn, x: f32) -> f32 {
     unary(f, f64::from(x)) as f32
 }
@@ -92,7 +92,8 @@ fn unary(f: UnaryFn, x: f64) -> f64 {
     }
 }
 
-/// Applies a function to an integer or bool of the given type. Functions that are only defined for floats use f64.
+/// Applies an element function to an integer or bool of the given type. Functions that are only defined for floats are
+/// computed in f64.
 pub fn eval_unary_int(f: UnaryFn, dtype: DType, x: i64) -> i64 {
     let unsigned = dtype.is_unsigned();
     let value = match f {
@@ -111,7 +112,7 @@ pub fn eval_unary_int(f: UnaryFn, dtype: DType, x: i64) -> i64 {
     wrap(dtype, value)
 }
 
-/// Applies a function to two floats; comparisons and logical functions return 0 or 1.
+/// Applies an element function to two floats; comparisons and logical functions return 0 or 1.
 pub fn eval_binary(f: BinaryFn, a: f32, b: f32) -> f32 {
     let (a, b) = (f64::from(a), f64::from(b));
     let value = match f {
@@ -147,7 +148,7 @@ pub fn eval_binary(f: BinaryFn, a: f32, b: f32) -> f32 {
     value as f32
 }
 
-/// Applies a function to two integers or bools of the given type; comparisons return 0 or 1.
+/// Applies an element function to two integers or bools of the given type; comparisons return 0 or 1.
 pub fn eval_binary_int(f: BinaryFn, dtype: DType, a: i64, b: i64) -> i64 {
     if dtype.is_unsigned() {
         return wrap(dtype, unsigned_binary(f, a as u64, b as u64) as i64);
@@ -185,7 +186,7 @@ pub fn eval_binary_int(f: BinaryFn, dtype: DType, a: i64, b: i64) -> i64 {
     if f.is_comparison() { value } else { wrap(dtype, value) }
 }
 
-/// Applies a function to two unsigned integers.
+/// Applies an element function to two unsigned integers.
 fn unsigned_binary(f: BinaryFn, a: u64, b: u64) -> u64 {
     match f {
         BinaryFn::Div => a.checked_div(b).unwrap_or(0),
@@ -209,12 +210,12 @@ pub fn to_f64(dtype: DType, x: i64) -> f64 {
     if dtype == DType::U64 { (x as u64) as f64 } else { x as f64 }
 }
 
-/// Computes a power of an integer base and a float exponent, truncated towards zero.
+/// Computes the power of an integer base and a float exponent, truncated towards zero.
 pub fn eval_pow_int_float(dtype: DType, base: i64, exponent: f32) -> i64 {
     wrap(dtype, to_f64(dtype, base).powf(f64::from(exponent)) as i64)
 }
 
-/// Computes a power with wrapping arithmetic; for a negative exponent the fraction is truncated.
+/// Computes the power of two integers with wrapping arithmetic. For a negative exponent the fraction is truncated.
 fn power(base: i64, exponent: i64) -> i64 {
     let Ok(mut exponent) = u64::try_from(exponent) else {
         return match base {
@@ -247,12 +248,12 @@ fn flag(value: bool) -> f64 {
     if value { 1.0 } else { 0.0 }
 }
 
-/// Returns the maximum, or NaN if either is NaN.
+/// Returns the maximum of two numbers, or NaN if either is NaN.
 fn largest(a: f64, b: f64) -> f64 {
     if a > b || a.is_nan() { a } else { b }
 }
 
-/// Returns the minimum, or NaN if either is NaN.
+/// Returns the minimum of two numbers, or NaN if either is NaN.
 fn smallest(a: f64, b: f64) -> f64 {
     if a < b || a.is_nan() { a } else { b }
 }

@@ -1,5 +1,5 @@
 //! GGUF block encodings: 32 elements per block with one scale, or 256 elements ("K-quants") in groups of 16 or 32 whose
-//! scales are quantized too. `q` is the quantized value.
+//! scales are quantized too. `q` is the quantized value; `16 of values` means 16 bytes of quantized values.
 //!
 //! | kind | elements | bytes in order | element |
 //! |---|---|---|---|
@@ -51,7 +51,7 @@ impl BlockKind {
         Self::Q6K,
     ];
 
-    /// Returns the name in the graph's text form.
+    /// Returns the name of the block type in the text form of graphs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Q4_0 => "q4_0",
@@ -102,7 +102,7 @@ impl BlockKind {
         }
     }
 
-    /// Returns the format of the quantized values.
+    /// Returns the format of the quantized values of this block type.
     pub(super) fn quant_format(self) -> QuantFormat {
         let (bits, group) = match self {
             Self::Q4_0 | Self::Q4_1 | Self::Q4K => (4, 32),
@@ -129,7 +129,7 @@ impl BlockKind {
         }
     }
 
-    /// Zero point of all quantized values.
+    /// Returns the zero point of all quantized values of this block type.
     fn zero_point(self) -> u8 {
         match self {
             Self::Q4_0 => 8,
@@ -141,13 +141,13 @@ impl BlockKind {
         }
     }
 
-    /// Returns the dequantized element at an index, from the bytes of all blocks.
+    /// Returns the dequantized element at an index of the constant, from the bytes of all blocks.
     pub(super) fn value(self, bytes: &[u8], index: usize) -> f32 {
         let [scale, bias] = self.scale_and_bias(bytes, index);
         (f32::from(self.quantized_value(bytes, index)) - f32::from(self.zero_point())) * scale + bias
     }
 
-    /// Returns the quantized value at an index.
+    /// Returns the quantized value at an index of the constant, from the bytes of all blocks.
     pub(super) fn quantized_value(self, bytes: &[u8], index: usize) -> u8 {
         let block = tail(bytes, index / self.elements() * self.bytes());
         let i = index % self.elements();
@@ -171,7 +171,7 @@ impl BlockKind {
         }
     }
 
-    /// Returns the scale and the bias of the element at an index.
+    /// Returns the scale and the bias of the element at an index of the constant, from the bytes of all blocks.
     pub(super) fn scale_and_bias(self, bytes: &[u8], index: usize) -> [f32; 2] {
         let block = tail(bytes, index / self.elements() * self.bytes());
         let i = index % self.elements();
@@ -198,27 +198,31 @@ impl BlockKind {
     }
 }
 
-/// Returns a 4-bit value of 32 in 16 bytes. The first 16 elements are the low nibbles.
+/// Returns value `i` of 32 4-bit values, which are in the 16 bytes from `at` on. The first 16 values are the low
+/// nibbles.
 fn nibble(block: &[u8], at: usize, i: usize) -> u8 {
     (byte(block, at + i % 16) >> (i / 16 * 4)) & 15
 }
 
-/// Returns the fifth bit of a value, shifted to bit 4.
+/// Returns the fifth bit of 5-bit value `i`, shifted to bit 4. The fifth bits of all values are in the bytes from `at`
+/// on.
 fn fifth(block: &[u8], at: usize, i: usize) -> u8 {
     ((byte(block, at + i / 8) >> (i % 8)) & 1) << 4
 }
 
-/// Returns a 2-bit value of 256 in 64 bytes. Each 32 bytes hold 4 times 32 elements.
+/// Returns value `i` of 256 2-bit values, which are in the 64 bytes from `at` on. Each 32 bytes hold 4 times 32 values.
 fn two_bits(block: &[u8], at: usize, i: usize) -> u8 {
     (byte(block, at + i / 128 * 32 + i % 32) >> (i % 128 / 32 * 2)) & 3
 }
 
-/// Returns a 4-bit value of 256 in 128 bytes. Each 32 bytes hold 2 times 32 elements.
+/// Returns value `i` of 256 4-bit values, which are in the 128 bytes from `at` on. Each 32 bytes hold 2 times 32
+/// values.
 fn nibble_of_64(block: &[u8], at: usize, i: usize) -> u8 {
     (byte(block, at + i / 64 * 32 + i % 32) >> (i / 32 % 2 * 4)) & 15
 }
 
-/// Returns the 6-bit scale and minimum of one of 8 groups, from the 12 bytes after the two f16 scales.
+/// Returns the 6-bit scale and the 6-bit minimum of one of the 8 groups of a q4_k or q5_k block. They are in the 12
+/// bytes after the two f16 scales.
 fn scale_and_min(block: &[u8], group: usize) -> (f32, f32) {
     let at = |i: usize| byte(block, 4 + i);
     let (scale, min) = match group.checked_sub(4) {

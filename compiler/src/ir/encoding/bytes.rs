@@ -1,24 +1,24 @@
-//! Reads of bytes and floats at a position.
+//! Functions that read bytes and floats at a position of a constant's bytes.
 
 use crate::content::Content;
 use crate::ir::tensor::DType;
 
-/// Returns a byte; 0 after the end.
+/// Returns the byte at a position; 0 after the end of the bytes.
 pub(super) fn byte(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or(0)
 }
 
-/// Returns two bytes; 0 after the end.
+/// Returns two bytes from a position on; 0 for bytes after the end.
 pub(super) fn byte_pair(bytes: &[u8], at: usize) -> [u8; 2] {
     [byte(bytes, at), byte(bytes, at + 1)]
 }
 
-/// Returns the bytes from `at` to the end.
+/// Returns the bytes from position `at` to the end; empty after the end.
 pub(super) fn tail(bytes: &[u8], at: usize) -> &[u8] {
     bytes.get(at..).unwrap_or_default()
 }
 
-/// Returns one plain float.
+/// Returns the unquantized float at an element index, converted from F16, Bf16 or F32 to f32.
 pub(super) fn plain_float(bytes: &Content, dtype: DType, index: usize) -> f32 {
     match dtype {
         DType::F16 => half::f16::from_le_bytes(byte_pair(bytes, index * 2)).to_f32(),

@@ -5,13 +5,13 @@ use half::{bf16, f16};
 
 use crate::ir::tensor::DType;
 
-/// Maximum elements per chunk.
+/// Maximum number of floats that are converted or quantized in one chunk.
 pub(super) const CHUNK: usize = 256;
 /// `1.5 * 2^23`, a float whose last bit has the value 1. The low bits of its sum with a small float are the nearest
 /// integer, ties to even.
 const ROUND_TO_INTEGER: f32 = 12_582_912.0;
 
-/// Reads every `step`-th element into `out`, which holds at most one chunk.
+/// Reads every `step`-th float of `bytes`, converted to f32, into `out`, which holds at most one chunk.
 pub(super) fn read_chunk(dtype: DType, bytes: &[u8], step: usize, out: &mut [f32]) {
     match dtype {
         DType::F16 => {
@@ -34,7 +34,8 @@ fn read_each<T, const N: usize>(bytes: &[u8], step: usize, out: &mut [T], elemen
     }
 }
 
-/// Maps the bits of a float to an integer with the order of floats. The function is its own inverse.
+/// Maps the bits of a float to an integer, so that integers have the order of the floats. The function is its own
+/// inverse.
 fn ordered_bits(bits: i32) -> i32 {
     bits ^ (bits >> 31 & i32::MAX)
 }

@@ -15,11 +15,11 @@ use crate::ir::tensor::DType;
 /// A quantized matrix whose scales and zero points are separate tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupQuantized {
-    /// Position of the quantized values in the constant's bytes.
+    /// Layout of the quantized values in the constant's bytes.
     pub values: PackedValues,
-    /// Columns per group.
+    /// Number of columns per group.
     pub group_size: usize,
-    /// Group of each column (`g_idx`). `None` if column `i` is in group `i / group_size`.
+    /// Index of the group of each column (`g_idx`). `None` if column `i` is in group `i / group_size`.
     pub group_index: Option<Vec<u32>>,
     /// One scale per row and group.
     pub scales: Scales,
@@ -30,7 +30,7 @@ pub struct GroupQuantized {
 /// Layout of `[rows, columns]` packed integers of `bits` bits. Signed integers are read as unsigned ones plus an offset
 /// of half the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the sentence above names them")]
+#[expect(missing_docs, reason = "the comment of `PackedValues` describes the fields")]
 pub struct PackedValues {
     pub bits: usize,
     pub rows: usize,
@@ -42,26 +42,26 @@ pub struct PackedValues {
 /// Order of packed values in memory. A packed word has 32 bits. Values fill bytes and words from the lowest bits up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PackingOrder {
-    /// Row-major with this row pitch in values; values after the last column are padding.
+    /// Row-major. The field is the distance between rows, in values; values after the last column are padding.
     Rows(usize),
-    /// Column-major with this column pitch in values; values after the last row are padding.
+    /// Column-major. The field is the distance between columns, in values; values after the last row are padding.
     Columns(usize),
-    /// Packed words of consecutive columns; the words of adjacent rows are adjacent.
+    /// A packed word holds consecutive columns of a row; the words of adjacent rows are adjacent in memory.
     ColumnWords,
-    /// Packed words of consecutive rows; the words of adjacent columns are adjacent.
+    /// A packed word holds consecutive rows of a column; the words of adjacent columns are adjacent in memory.
     RowWords,
-    /// Column-major, in packed words of 8 values whose rows are 0, 2, 4, 6, 1, 3, 5, 7 (AWQ).
+    /// Column-major, in packed words of 8 values. The values of a word belong to rows 0, 2, 4, 6, 1, 3, 5, 7 (AWQ).
     Interleaved,
 }
 
-/// Floats `[rows, groups]`.
+/// Scales (or zero points) of a quantized matrix as floats `[rows, groups]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scales {
-    /// F32, F16 or Bf16.
+    /// Element type: F32, F16 or Bf16.
     pub dtype: DType,
-    /// Bytes of the file.
+    /// Bytes of the scales or zero points, as they are in the model's file.
     pub bytes: Content,
-    /// Strides of rows and groups, in elements.
+    /// Distance between adjacent rows and between adjacent groups, in elements.
     pub strides: [usize; 2],
 }
 
@@ -70,9 +70,9 @@ pub struct Scales {
 pub enum ZeroPoints {
     /// One zero point for the whole matrix.
     Constant(u8),
-    /// Packed integers `[rows, groups]`, and a number that is added to each, modulo `2^bits`.
+    /// Zero points as packed integers `[rows, groups]`, and a number that is added to each, modulo `2^bits`.
     Packed(PackedValues, Content, u8),
-    /// Floats `[rows, groups]`.
+    /// Zero points as floats `[rows, groups]`.
     Floats(Scales),
 }
 
@@ -109,7 +109,7 @@ impl PackedValues {
         }
     }
 
-    /// Returns the value at a row and column, as an unsigned integer.
+    /// Returns the packed value at a row and column, as an unsigned integer.
     pub fn at(&self, bytes: &[u8], row: usize, column: usize) -> u8 {
         let Self { bits, rows, columns, order, signed } = *self;
         let per = 32 / bits.max(1);
@@ -153,7 +153,7 @@ impl Scales {
 }
 
 impl GroupQuantized {
-    /// Number of groups per row.
+    /// Returns the number of groups per row.
     pub fn groups(&self) -> usize {
         match &self.group_index {
             Some(index) => index.iter().max().map_or(0, |last| *last as usize + 1),
@@ -161,7 +161,7 @@ impl GroupQuantized {
         }
     }
 
-    /// Returns the group of a column.
+    /// Returns the index of the group that contains a column.
     pub fn group_of_column(&self, column: usize) -> usize {
         match &self.group_index {
             Some(index) => index.get(column).map_or(0, |group| *group as usize),
@@ -225,7 +225,8 @@ impl GroupQuantized {
         self.values.at(bytes, index / columns, index % columns)
     }
 
-    /// Returns the scale of an element's group, and its bias: `-zero_point * scale` if zero points differ, else 0.
+    /// Returns the scale and the bias of an element's group. The bias is `-zero_point * scale` if every group has its
+    /// own zero point, and 0 if the matrix has one zero point.
     pub(super) fn scale_and_bias(&self, index: usize) -> [f32; 2] {
         let columns = self.values.columns.max(1);
         let row = index / columns;
@@ -248,9 +249,9 @@ impl GroupQuantized {
 }
 
 impl GroupQuantized {
-    /// Returns a reproducible random matrix for an encoding's text form ([`fmt::Display`]): `u4 in groups of 32`, or
-    /// `u4 in groups of 32 with zeros`. Scales have the magnitude of typical weights. Values of 2 bits are
-    /// column-major, so that tests cover both orders.
+    /// Returns a reproducible random matrix with the encoding that `text` names: `u4 in groups of 32`, or `u4 in groups
+    /// of 32 with zeros` if each group has its own zero point. Elements have a magnitude of about 1. Values of 2 bits
+    /// are column-major, so that tests cover both orders.
     pub(crate) fn random(text: &str, [rows, columns]: [usize; 2], seed: u64) -> Option<(Self, Vec<u8>)> {
         let (bits, rest) = text.strip_prefix('u')?.split_once(" in groups of ")?;
         let (group_size, has_zero_points) = match rest.strip_suffix(" with zeros") {

@@ -1,4 +1,4 @@
-//! The type of all encodings, which calls the code of each one, and stacks of encoded constants.
+//! The enum [`Encoding`], which calls the code of each kind of encoding, and stacks of encoded constants.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ pub enum Encoding {
     GroupQuantized(Arc<GroupQuantized>),
     /// A matrix of floats that is quantized while it is read.
     QuantizedOnRead(Arc<QuantizedOnRead>),
-    /// Several constants of one shape, stacked. The constant's bytes are the bytes of the first one.
+    /// Several constants of one shape, stacked along a new axis. The bytes of the whole constant are the bytes of the
+    /// first member.
     Stack(Arc<Stack>),
 }
 
@@ -99,8 +100,8 @@ impl Encoding {
         Err(OpError::new(format!("{bytes} bytes do not hold {elements} elements of {encoding}")))
     }
 
-    /// Returns the dequantized element at an index in file order; 0 for a plain encoding. The encoding must have passed
-    /// [`Self::check`].
+    /// Returns the dequantized element at an index in file order. A plain encoding is not read here and gives 0. The
+    /// encoding must have passed [`Self::check`].
     pub fn value(&self, bytes: &[u8], index: usize) -> f32 {
         match self {
             Self::Plain(_) => 0.0,
@@ -131,8 +132,8 @@ impl Encoding {
         }
     }
 
-    /// Address of the scales if they are stored apart from the quantized values. It distinguishes constants whose
-    /// quantized values are the same bytes.
+    /// Returns the memory address of the scales if they are stored apart from the quantized values. The address
+    /// distinguishes constants whose quantized values are the same bytes.
     pub fn scales_address(&self) -> Option<usize> {
         match self {
             Self::Plain(_) | Self::Blocks(_) => None,
@@ -149,7 +150,7 @@ impl Encoding {
         }
     }
 
-    /// Releases the pages of the scales, see [`Content::release`].
+    /// Lets the operating system drop the memory pages of the scales (see [`Content::release`]).
     pub fn release(&self) {
         match self {
             Self::GroupQuantized(matrix) => matrix.scales.bytes.release(),
@@ -255,7 +256,7 @@ pub struct Stack {
 pub struct StackMember {
     /// Encoding of `bytes`.
     pub encoding: Encoding,
-    /// Bytes of the encoding.
+    /// Encoded bytes of the constant.
     pub bytes: Content,
 }
 
@@ -275,12 +276,13 @@ impl Stack {
         })
     }
 
-    /// Element type of each constant. Elements of another float type are converted to it.
+    /// Element type of each constant of the stack. Elements that are stored in another float type are converted to this
+    /// type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Shape of each constant.
+    /// Shape of each constant of the stack.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -290,12 +292,12 @@ impl Stack {
         &self.members
     }
 
-    /// Number of elements of one constant.
+    /// Number of elements of one constant of the stack.
     fn member_elements(&self) -> usize {
         count(&self.shape)
     }
 
-    /// Number of elements of all constants.
+    /// Number of elements of all constants of the stack.
     fn elements(&self) -> usize {
         self.members.len() * self.member_elements()
     }
@@ -305,7 +307,7 @@ impl Stack {
         self.members.first().map_or(DType::F32, |member| member.encoding.element_type())
     }
 
-    /// Returns the member that contains an element, and the element's index in it.
+    /// Returns the member of the stack that contains an element, and the element's index in the member.
     fn member(&self, index: usize) -> Option<(&StackMember, usize)> {
         let size = self.member_elements().max(1);
         Some((self.members.get(index / size)?, index % size))
@@ -318,7 +320,7 @@ impl Stack {
         })
     }
 
-    /// Returns the format of the quantized values; `None` if members differ in it.
+    /// Returns the format of the quantized values; `None` if members of the stack have different formats.
     fn quant_format(&self) -> Option<QuantFormat> {
         let mut formats = self.members.iter().map(|member| member.encoding.quant_format());
         let first = formats.next()??;
@@ -340,7 +342,7 @@ impl Stack {
             .map_or([1.0, 0.0], |(member, at)| member.encoding.scale_and_bias(&member.bytes, at))
     }
 
-    /// Releases the pages of all members.
+    /// Lets the operating system drop the memory pages of all members of the stack.
     fn release(&self) {
         for member in &self.members {
             member.bytes.release();
@@ -354,7 +356,8 @@ mod tests {
     use crate::ir::encoding::BlockKind;
     use crate::ir::graph_text;
 
-    /// Checks `(value - zero_point) * scale + bias` for every block and group encoding.
+    /// Checks that dequantized elements equal `(value - zero_point) * scale + bias`, for every block and group
+    /// encoding.
     #[test]
     fn elements_follow_from_quantized_values() {
         let blocks = BlockKind::ALL.map(|kind| kind.name().to_string());
@@ -366,7 +369,7 @@ mod tests {
         ];
         for encoding in blocks.into_iter().chain(groups.map(str::to_string)) {
             let graph = format!(
-                "%0 = constant {{\"dtype\":\"f32\",\"shape\":[5,768],\"stored\":\"{encoding}\",\"random\":3}}\noutput \"y\" %0\n"
+                "%0 = constant {{\"dtype\":\"f32\",\"shape\":[5,768],\"encoding\":\"{encoding}\",\"random\":3}}\noutput \"y\" %0\n"
             );
             let graph = graph_text::parse(&graph).unwrap();
             let constant = graph.constant(graph.outputs()[0].node).unwrap();

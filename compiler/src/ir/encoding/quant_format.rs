@@ -6,13 +6,14 @@ use crate::ir::tensor::DType;
 /// group of adjacent elements in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuantFormat {
-    /// Bits of a quantized value, which is unsigned.
+    /// Number of bits of a quantized value, which is unsigned.
     pub bits: usize,
-    /// Elements per row. `None` if groups do not depend on rows, so that any multiple of the group size is a row.
+    /// Number of elements per row. `None` if groups do not depend on rows, as in GGUF blocks: any multiple of the group
+    /// size may then serve as a row.
     pub row_length: Option<usize>,
-    /// Adjacent elements that share a scale, counted from the start of a row. The last group of a row may be shorter.
+    /// Number of adjacent elements of a row that share a scale. The last group of a row may be shorter.
     pub group_size: usize,
-    /// Zero point of all groups.
+    /// Zero point of the quantized values, the same for all groups.
     pub zero_point: u8,
     /// Float type that holds every scale exactly.
     pub scale_dtype: DType,

@@ -1,5 +1,5 @@
 //! Matrices of floats that are quantized while they are read. Scales are computed once. Quantized values are computed
-//! on each read, so quantizing a model of any size needs no copy of it.
+//! on each read, so quantizing a model of any size needs no copy of the model.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,40 +17,41 @@ use crate::ir::tensor::DType;
 /// Quantization scheme of a weight matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuantScheme {
-    /// Bits of a quantized value: 4 or 8.
+    /// Number of bits of a quantized value: 4 or 8.
     pub bits: usize,
-    /// Columns that share a scale; `None` for one scale per row.
+    /// Number of adjacent columns that share a scale; `None` for one scale per row.
     pub group: Option<usize>,
     /// True for asymmetric quantization: each group has a zero point. False for a range that is symmetric around 0.
     pub asymmetric: bool,
 }
 
-/// Factors that elements are multiplied by before quantization. The graph divides by them elsewhere (AWQ).
+/// Factors by which the elements of a matrix are multiplied before quantization (AWQ). Other nodes of the graph divide
+/// by the same factors.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ChannelFactors {
-    /// One factor per row, which is an output.
+    /// One factor per row of the matrix. A row belongs to an output channel.
     pub rows: Option<Arc<Vec<f32>>>,
-    /// One factor per column, which is an input.
+    /// One factor per column of the matrix. A column belongs to an input channel.
     pub columns: Option<Arc<Vec<f32>>>,
 }
 
 /// A matrix of floats with the scales that quantize it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuantizedOnRead {
-    /// Type of the stored floats.
+    /// Type of the matrix's elements in the constant's bytes.
     dtype: DType,
-    /// Rows (outputs) and columns (inputs).
+    /// Number of rows (output channels) and of columns (input channels).
     size: [usize; 2],
-    /// Strides of rows and columns in elements.
+    /// Distance between adjacent rows and between adjacent columns, in elements.
     strides: [usize; 2],
     bits: usize,
     group: usize,
     asymmetric: bool,
     factors: ChannelFactors,
-    /// Scale and bias of every group, row by row, with the values that the device sees. Row ranges of a matrix refer to
-    /// the scales of the whole matrix.
+    /// Scale and bias of every group, row by row, rounded as the device stores them. If this matrix is a range of rows
+    /// of a larger one, the list covers all rows of the larger matrix.
     scales: Arc<Vec<[f32; 2]>>,
-    /// Index of this matrix's first row in `scales`.
+    /// Index of this matrix's first row among the rows that `scales` covers.
     first: usize,
 }
 
@@ -75,7 +76,8 @@ impl QuantizedOnRead {
     /// Computes the scales of a matrix whose elements are multiplied by factors first.
     ///
     /// # Errors
-    /// As [`Self::new`]; also if the number of factors is not the number of rows or columns.
+    /// If the bytes do not hold the matrix, the scheme is not supported, or the number of factors is not the number of
+    /// rows or columns.
     pub fn with_factors(
         dtype: DType,
         bytes: &Content,
@@ -93,7 +95,7 @@ impl QuantizedOnRead {
         let matches = |list: &Option<Arc<Vec<f32>>>, n| list.as_ref().is_none_or(|list| list.len() == n);
         if !matches(&factors.rows, rows) || !matches(&factors.columns, columns) {
             let reason =
-                format!("a matrix of {rows} x {columns} needs {rows} row and {columns} column factors");
+                format!("expected {rows} factors for the rows and {columns} for the columns, or none");
             return Err(OpError::new(reason));
         }
         let mut matrix =
@@ -109,7 +111,7 @@ impl QuantizedOnRead {
         Ok(matrix)
     }
 
-    /// Computes the scale and the bias of a group; `round_to_f16` rounds the scale.
+    /// Computes the scale and the bias of a group. The scale is rounded to f16 if `round_to_f16`.
     fn compute_scale(&self, bytes: &[u8], row: usize, group: usize, round_to_f16: bool) -> [f32; 2] {
         let columns = group * self.group..((group + 1) * self.group).min(self.size[1]);
         let mut min_max = [0.0; 2];
@@ -143,8 +145,8 @@ impl QuantizedOnRead {
         }
     }
 
-    /// Returns a row range and its byte range. `elements` is the range in row-major order, `bytes` the byte size of the
-    /// whole matrix. Returns `None` if the range does not consist of whole rows.
+    /// Returns the matrix that consists of the elements with the row-major indices `elements`, and the byte range of these
+    /// elements. `bytes` is the byte size of the whole matrix. Returns `None` if the indices do not cover whole rows.
     pub(in crate::ir) fn row_range(
         &self,
         elements: Range<usize>,
@@ -170,7 +172,7 @@ impl QuantizedOnRead {
         Some((range, start..bytes))
     }
 
-    /// Address of the first row's scales.
+    /// Memory address of the scales of the matrix's first row.
     pub(super) fn scales_address(&self) -> usize {
         let groups = self.size[1].div_ceil(self.group.max(1));
         self.scales.get(self.first * groups..).map_or(0, |scales| scales.as_ptr() as usize)
@@ -193,7 +195,7 @@ impl QuantizedOnRead {
         }
     }
 
-    /// Zero point of symmetric quantization.
+    /// Zero point of the quantized values for symmetric quantization.
     fn symmetric_zero_point(&self) -> u8 {
         1 << (self.bits - 1)
     }
@@ -239,7 +241,8 @@ impl QuantizedOnRead {
         self.scales.get(at).copied().unwrap_or_default()
     }
 
-    /// Calls a function with consecutive chunks of some columns of a row, multiplied by the factors.
+    /// Reads the elements of a row in a range of columns, multiplies them by the factors, and passes the products to `call`
+    /// in consecutive chunks.
     fn for_each_chunk(&self, bytes: &[u8], row: usize, columns: Range<usize>, mut call: impl FnMut(&[f32])) {
         let row_factor = self.factors.rows.as_ref().and_then(|rows| rows.get(row)).copied();
         let mut values = [0f32; CHUNK];
@@ -337,7 +340,10 @@ mod tests {
                             let zero_point =
                                 if asymmetric { 0.0 } else { f32::from(matrix.symmetric_zero_point()) };
                             let want = (steps.round_ties_even() + zero_point).clamp(min, max) as u8;
-                            assert_eq!(*got, want, "{scheme:?} {dtype:?}: {value} at {row}, {column}");
+                            assert_eq!(
+                                *got, want,
+                                "{scheme:?} {dtype:?}: {value} at row {row}, column {column} is quantized wrongly"
+                            );
                         }
                     }
                 }

@@ -11,7 +11,7 @@ use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Elementwise, Op};
 use crate::ir::tensor::{DType, Layout, TensorDesc};
 
-/// Parses a graph.
+/// Parses the text form of a graph.
 ///
 /// # Errors
 /// If a line is malformed, an operator does not accept its operands, or a stated type is not the inferred one.
@@ -155,7 +155,9 @@ fn element(name: &str, attributes: Option<Value>) -> Result<Element, String> {
         ("select", None) => return Ok(Element::Select),
         ("cast", Some(Value::Object(map))) => {
             let to = map.get("to").and_then(Value::as_str).and_then(DType::parse);
-            return to.map(Element::Cast).ok_or_else(|| "cast needs a type as `to`".to_string());
+            return to
+                .map(Element::Cast)
+                .ok_or_else(|| "cast needs an element type as attribute `to`".to_string());
         }
         (_, None) => {
             if let Ok(f) = serde_json::from_value::<BinaryFn>(Value::from(name)) {
@@ -221,7 +223,7 @@ fn tensor(cursor: &mut Cursor<'_>) -> Result<TensorDesc, String> {
     Ok(tensor)
 }
 
-/// Rest of a line. Every method skips leading spaces.
+/// The part of a line that is not parsed yet. Every method skips leading spaces.
 struct Cursor<'a> {
     rest: &'a str,
 }
@@ -248,7 +250,7 @@ impl<'a> Cursor<'a> {
         Err(format!("expected `{token}`, found `{found}`"))
     }
 
-    /// Reads letters, digits and hyphens.
+    /// Reads a word of letters, digits and hyphens; the word may be empty.
     fn word(&mut self) -> &'a str {
         self.split(|c| c.is_ascii_alphanumeric() || c == '-')
     }

@@ -2,8 +2,8 @@
 //!
 //! Operands: a, scale of a, b, scale of b. a and b have one shape; scales broadcast to it.
 //!
-//! The operator exists because a residual may itself be a sum with a normalized tensor. One dispatch then computes both
-//! norms without a barrier between them, if nothing else reads the residual.
+//! With an epilogue that adds a residual, the operator computes `rms_norm(a) + (rms_norm(b) + residual)` in one
+//! dispatch, without a barrier between the norms and without storing the inner sum.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +11,14 @@ use super::check;
 use super::layer_norm::rms_norm;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
 /// The sum of two RMSNorms along the last axis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AddNorms {
-    /// Epsilon of each norm.
+    /// Epsilon of both RMSNorms.
     pub epsilons: [f32; 2],
 }
 
@@ -31,9 +31,15 @@ impl Operation for AddNorms {
             check::broadcasts_to(scale, &x.shape, "the scale")?;
         }
         if a.shape != b.shape || a.shape.is_empty() {
-            return Err(OpError::new(format!("{a} and {b} must have one shape of at least one axis")));
+            return Err(OpError::new(format!(
+                "operands {a} and {b} must have the same shape, of rank 1 or more"
+            )));
         }
         Ok(TensorDesc::new(a.dtype, a.shape.clone()))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -89,13 +95,13 @@ mod tests {
     #[test]
     fn refuses() {
         let op = AddNorms { epsilons: [1e-5; 2] };
-        let of = |dtype, shape: &[usize]| TensorDesc::from_sizes(dtype, shape);
-        let (x, scale) = (of(DType::F16, &[2, 4]), of(DType::F32, &[4]));
-        assert_eq!(op.infer(&[&x, &scale, &of(DType::F32, &[2, 4]), &scale]).unwrap(), x);
+        let tensor = |dtype, shape: &[usize]| TensorDesc::from_sizes(dtype, shape);
+        let (x, scale) = (tensor(DType::F16, &[2, 4]), tensor(DType::F32, &[4]));
+        assert_eq!(op.infer(&[&x, &scale, &tensor(DType::F32, &[2, 4]), &scale]).unwrap(), x);
         assert!(op.infer(&[&x, &scale, &x]).is_err());
-        assert!(op.infer(&[&x, &scale, &of(DType::F16, &[1, 4]), &scale]).is_err());
-        assert!(op.infer(&[&x, &of(DType::F32, &[3]), &x, &scale]).is_err());
-        assert!(op.infer(&[&x, &scale, &of(DType::I32, &[2, 4]), &scale]).is_err());
-        assert!(op.infer(&[&scale, &scale, &of(DType::F32, &[]), &scale]).is_err());
+        assert!(op.infer(&[&x, &scale, &tensor(DType::F16, &[1, 4]), &scale]).is_err());
+        assert!(op.infer(&[&x, &tensor(DType::F32, &[3]), &x, &scale]).is_err());
+        assert!(op.infer(&[&x, &scale, &tensor(DType::I32, &[2, 4]), &scale]).is_err());
+        assert!(op.infer(&[&scale, &scale, &tensor(DType::F32, &[]), &scale]).is_err());
     }
 }

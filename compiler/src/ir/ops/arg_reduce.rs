@@ -16,11 +16,11 @@ use crate::ir::tensor::{DType, TensorDesc};
 pub struct ArgReduce {
     /// The axis.
     pub axis: usize,
-    /// True for the largest element, false for the smallest.
+    /// True for the index of the largest element, false for the smallest.
     pub largest: bool,
-    /// True for the last of equal elements, false for the first.
+    /// True for the index of the last of equal elements, false for the first.
     pub last: bool,
-    /// True if the axis stays with size 1.
+    /// True if the result keeps the axis with size 1.
     pub keepdims: bool,
 }
 
@@ -38,6 +38,10 @@ impl Operation for ArgReduce {
             shape.remove(self.axis);
         }
         Ok(TensorDesc::new(DType::I64, shape))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -66,7 +70,8 @@ impl Operation for ArgReduce {
 }
 
 impl ArgReduce {
-    /// Returns the index of the greatest element of each lane.
+    /// Returns, for each position of the other axes, the index along the reduced axis of the element that is greatest by
+    /// the comparison `order`.
     fn choose<T: Copy + Send + Sync>(
         &self,
         shape: &[usize],

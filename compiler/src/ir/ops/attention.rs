@@ -27,14 +27,15 @@ use crate::ir::tensor::{DType, TensorDesc};
 /// Scaled dot-product attention: `softmax(cap(q k^T * scale) + mask) v`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
-    /// Factor of the scores.
+    /// Factor by which the dot products of queries and keys are multiplied.
     pub scale: f32,
-    /// True if query i sees only keys up to `i + T - S`.
+    /// True if query i sees only keys up to `i + T - S`, for S queries and T keys.
     pub causal: bool,
-    /// Sliding window: the maximum number of keys that query i sees, from key `i + T - S + 1 - window` to `i + T - S`.
+    /// Sliding window: the maximum number of keys that query i sees. For S queries and T keys, these are the keys from
+    /// `i + T - S + 1 - window` to `i + T - S`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<u32>,
-    /// Scores become `softcap * tanh(score / softcap)` before the mask is added.
+    /// Limit of the scores: they become `softcap * tanh(score / softcap)` before the mask is added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub softcap: Option<f32>,
 }
@@ -58,10 +59,10 @@ impl Operation for Attention {
         };
         check::equal_sizes(b, bk, "batch sizes of query and key")?;
         check::equal_sizes(bk, bv, "batch sizes of key and value")?;
-        check::equal_sizes(hk, hv, "heads of key and value")?;
+        check::equal_sizes(hk, hv, "numbers of heads of key and value")?;
         let [dk, e] = [(k, dk), (v, e)].map(|(x, size)| elements_per_row(x.dtype, size));
         check::equal_sizes(d, &dk, "head sizes of query and key")?;
-        check::equal_sizes(t, tv, "lengths of key and value")?;
+        check::equal_sizes(t, tv, "sequence lengths of key and value")?;
         if let (Some(h), Some(hk)) = (h.as_known(), hk.as_known())
             && h.checked_rem(hk) != Some(0)
         {
@@ -71,6 +72,10 @@ impl Operation for Attention {
             check::broadcasts_to(mask, &[b.clone(), h.clone(), s.clone(), t.clone()], "the mask")?;
         }
         Ok(TensorDesc::new(q.dtype, vec![b.clone(), h.clone(), s.clone(), e.clone()]))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -129,12 +134,13 @@ impl Operation for Attention {
     }
 }
 
-/// True if keys or values of this type are quantized rows.
+/// True if keys or values of this element type are quantized rows.
 pub(crate) fn is_quantized(dtype: DType) -> bool {
     dtype == DType::U32
 }
 
-/// Elements per row of keys or values; `size` counts elements, or packed words and a scale.
+/// Returns the number of elements in a row of keys or values whose last axis has size `size`. For quantized rows,
+/// `size` is the number of packed words, four elements each, plus 1 for the scale.
 pub(crate) fn elements_per_row(dtype: DType, size: &Dim) -> Dim {
     if is_quantized(dtype) { size.plus(-1).scale(4) } else { size.clone() }
 }
@@ -144,11 +150,11 @@ fn values(x: &Array) -> Result<Cow<'_, [f32]>, OpError> {
     if is_quantized(x.dtype) { dequantize_rows(x).map(Cow::Owned) } else { x.floats().map(Cow::Borrowed) }
 }
 
-/// Maximum scores in memory at a time.
+/// Maximum number of attention scores that the CPU reference holds in memory at a time.
 const MAX_SCORES: usize = 1 << 24;
 
 impl Attention {
-    /// Attention without causality, window and softcap.
+    /// Creates attention without causality, window and softcap.
     pub fn plain(scale: f32) -> Self {
         Self { scale, causal: false, window: None, softcap: None }
     }
@@ -183,7 +189,7 @@ impl Attention {
     }
 }
 
-/// A mask, broadcast to one row of biases per query.
+/// An attention mask, broadcast to one row of biases per query.
 struct Mask<'a> {
     values: &'a [f32],
     rows: Vec<usize>,
@@ -271,13 +277,13 @@ mod tests {
         let floats = |x: &Array, last| Array::f32(&[1, 2, 9, last], dequantize_rows(&coded(x)).unwrap());
         let y = run(&op, &[&q, &coded(&k), &coded(&v)], &Bindings::new()).unwrap();
         assert_eq!(y, run(&op, &[&q, &floats(&k, 8), &floats(&v, 12)], &Bindings::new()).unwrap());
-        let of = |dtype, shape: &[usize]| TensorDesc::from_sizes(dtype, shape);
-        let q = of(DType::F16, &[1, 4, 3, 8]);
-        let k = of(DType::U32, &[1, 2, 9, 3]);
+        let tensor = |dtype, shape: &[usize]| TensorDesc::from_sizes(dtype, shape);
+        let q = tensor(DType::F16, &[1, 4, 3, 8]);
+        let k = tensor(DType::U32, &[1, 2, 9, 3]);
         assert_eq!(op.infer(&[&q, &k, &k]).unwrap(), q);
-        assert!(op.infer(&[&q, &k, &of(DType::F16, &[1, 2, 9, 8])]).is_err());
-        assert!(op.infer(&[&q, &of(DType::U32, &[1, 2, 9, 4]), &k]).is_err());
-        assert!(op.infer(&[&q, &k, &k, &of(DType::U32, &[1])]).is_err());
+        assert!(op.infer(&[&q, &k, &tensor(DType::F16, &[1, 2, 9, 8])]).is_err());
+        assert!(op.infer(&[&q, &tensor(DType::U32, &[1, 2, 9, 4]), &k]).is_err());
+        assert!(op.infer(&[&q, &k, &k, &tensor(DType::U32, &[1])]).is_err());
     }
 
     #[test]
@@ -296,21 +302,21 @@ mod tests {
     fn shapes_and_refusals() {
         let op = Attention::plain(1.0);
         let past = Dim::symbol("past").add(&Dim::symbol("seq"));
-        let of = |heads: i64, length: &Dim, size: i64| {
+        let tensor = |heads: i64, length: &Dim, size: i64| {
             let dims = vec![Dim::known(1), Dim::known(heads), length.clone(), Dim::known(size)];
             TensorDesc::new(DType::F16, dims)
         };
-        let (q, k, v) = (of(8, &Dim::symbol("seq"), 64), of(2, &past, 64), of(2, &past, 32));
+        let (q, k, v) = (tensor(8, &Dim::symbol("seq"), 64), tensor(2, &past, 64), tensor(2, &past, 32));
         assert_eq!(op.infer(&[&q, &k, &v]).unwrap().to_string(), "f16[1, 8, seq, 32]");
         let mask = TensorDesc::new(DType::F32, vec![Dim::symbol("seq"), past.clone()]);
         assert!(op.infer(&[&q, &k, &v, &mask]).is_ok());
         let wrong = TensorDesc::from_sizes(DType::F32, &[2, 8, 1, 1]);
         assert!(op.infer(&[&q, &k, &v, &wrong]).is_err());
         assert!(op.infer(&[&q, &k, &v, &TensorDesc::from_sizes(DType::Bool, &[1])]).is_err());
-        assert!(op.infer(&[&of(7, &past, 64), &k, &v]).is_err());
-        assert!(op.infer(&[&q, &of(0, &past, 64), &of(0, &past, 64)]).is_err());
-        assert!(op.infer(&[&q, &of(2, &past, 60), &v]).is_err());
-        assert!(op.infer(&[&q, &k, &of(2, &past.plus(1), 32)]).is_err());
+        assert!(op.infer(&[&tensor(7, &past, 64), &k, &v]).is_err());
+        assert!(op.infer(&[&q, &tensor(0, &past, 64), &tensor(0, &past, 64)]).is_err());
+        assert!(op.infer(&[&q, &tensor(2, &past, 60), &v]).is_err());
+        assert!(op.infer(&[&q, &k, &tensor(2, &past.plus(1), 32)]).is_err());
         assert!(op.infer(&[&q, &k]).is_err());
         let op = |window, softcap| Attention { window, softcap, ..Attention::plain(1.0) };
         assert!(op(Some(1), Some(0.5)).infer(&[&q, &k, &v]).is_ok());

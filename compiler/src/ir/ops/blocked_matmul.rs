@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use rayon::prelude::{IntoParallelIterator, ParallelIterator};
 
-/// Rows of c per task.
+/// Number of rows of the result matrix c that one task computes.
 const ROWS: usize = 64;
-/// Columns of b per tile.
+/// Number of columns of matrix b in a tile.
 const COLUMNS: usize = 256;
-/// Rows of b per tile.
+/// Number of rows of matrix b in a tile.
 const DEPTH: usize = 128;
 
 /// Element type of a matmul: f32, or i64 with wrapping arithmetic.
@@ -44,11 +44,11 @@ impl Scalar for i64 {
 /// Dimensions of one matmul.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MatMulSize {
-    /// Rows of a and c.
+    /// Number of rows of matrix a and of the result c.
     pub(crate) m: usize,
-    /// Columns of b and c.
+    /// Number of columns of matrix b and of the result c.
     pub(crate) n: usize,
-    /// Columns of a, rows of b.
+    /// Number of columns of matrix a, which is the number of rows of matrix b.
     pub(crate) k: usize,
 }
 
@@ -60,16 +60,16 @@ pub(crate) struct Matrix<'a, T> {
     pub(crate) column: usize,
 }
 
-/// A block of rows and columns of one matrix c of the batch.
+/// A block of rows and columns of one result matrix c of the batch.
 struct Block<'c, T> {
     batch: usize,
     rows: Range<usize>,
     columns: Range<usize>,
-    /// The block's columns of each row.
+    /// For each row of the block, its elements in the block's columns.
     row_slices: Vec<&'c mut [T]>,
 }
 
-/// Adds a batch of matmuls to `c`, which holds the result matrices one after another.
+/// Computes a batch of matmuls and adds their results to `c`, which holds the result matrices one after another.
 ///
 /// `fill(batch, depth, columns, tile)` writes `b[depth, columns]` row-major to `tile`.
 pub(crate) fn blocked_matmul<'a, T: Scalar + 'a>(
@@ -101,7 +101,7 @@ pub(crate) fn blocked_matmul<'a, T: Scalar + 'a>(
     });
 }
 
-/// Splits c into blocks, which are independent tasks.
+/// Splits the result matrices c into blocks, which are independent tasks.
 fn blocks<T>(c: &mut [T], size: MatMulSize) -> Vec<Block<'_, T>> {
     let across = size.n.div_ceil(COLUMNS);
     let mut blocks: Vec<Block<'_, T>> = Vec::new();

@@ -58,7 +58,7 @@ pub(crate) fn numeric(x: &TensorDesc, role: &str) -> Result<(), OpError> {
     Err(OpError::new(format!("{role} must be of a numeric type, not bool")))
 }
 
-/// Checks that all operands are floats, or all have one other type.
+/// Checks that all operands are floats, or that all have the same type.
 pub(crate) fn same_type(inputs: &[&TensorDesc]) -> Result<(), OpError> {
     for pair in inputs.windows(2) {
         let (a, b) = (pair[0].dtype, pair[1].dtype);
@@ -90,7 +90,8 @@ pub(crate) fn axis(x: &TensorDesc, axis: usize) -> Result<&Dim, OpError> {
         .ok_or_else(|| OpError::new(format!("axis {axis} is outside a tensor of rank {}", x.rank())))
 }
 
-/// Fails if two sizes cannot be equal; otherwise returns the known one, if any.
+/// Fails if two sizes cannot be equal. Otherwise returns the size that is a number, or the second size if both sizes
+/// are symbolic.
 pub(crate) fn equal_sizes(a: &Dim, b: &Dim, what: &str) -> Result<Dim, OpError> {
     match a.sub(b).as_known() {
         Some(0) | None => Ok(if a.as_known().is_some() { a.clone() } else { b.clone() }),
@@ -122,12 +123,12 @@ pub(crate) fn broadcasts_to(x: &TensorDesc, shape: &[Dim], role: &str) -> Result
     Ok(())
 }
 
-/// Evaluates a size of an attribute.
+/// Returns the value of a size in an operator's attributes, for the values of the symbols.
 pub(crate) fn eval_dim(dim: &Dim, symbols: &Bindings) -> Result<i64, OpError> {
     dim.eval(symbols).ok_or_else(|| OpError::new(format!("a symbol of the size `{dim}` has no value")))
 }
 
-/// Replaces the symbols that have values.
+/// Replaces the symbols that have values, in a list of sizes.
 pub(crate) fn substitute(dims: &[Dim], symbols: &Bindings) -> Vec<Dim> {
     dims.iter().map(|d| d.substitute(symbols)).collect()
 }
@@ -140,8 +141,8 @@ pub(crate) fn checked_attribute(value: usize, what: &str) -> Result<i64, OpError
     }
 }
 
-/// Checks that the operands are complete, match the operator, and give a result of shape `out`. Indexing by the shapes
-/// is safe afterwards. Returns the type of the result.
+/// Checks that the operand arrays are complete, match the operator, and give a result of shape `out`. After this check,
+/// indexing by the shapes is safe. Returns the type of the result.
 pub(crate) fn check_arrays(
     op: &dyn Operation,
     inputs: &[&Array],
@@ -169,8 +170,8 @@ pub(crate) fn check_arrays(
     Ok(result)
 }
 
-/// Runs a CPU reference. It calls [`check_arrays`] first, so `compute` may index by the shapes. `compute` is not called
-/// for an empty result.
+/// Runs an operator's CPU reference `compute` after [`check_arrays`], so `compute` may index by the shapes. `compute`
+/// is not called for an empty result.
 pub(crate) fn evaluate(
     op: &dyn Operation,
     inputs: &[&Array],
@@ -187,7 +188,7 @@ pub(crate) fn evaluate(
     })
 }
 
-/// Infers the result's shape for the symbols' values, then runs the CPU reference; for tests.
+/// Infers the shape of an operator's result for the values of the symbols, then runs its CPU reference; for tests.
 #[cfg(test)]
 pub(crate) fn run(op: &dyn Operation, inputs: &[&Array], symbols: &Bindings) -> Result<Array, OpError> {
     let descs: Vec<TensorDesc> = inputs.iter().map(|x| TensorDesc::from_sizes(x.dtype, &x.shape)).collect();

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::{Array, count};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::ops::check;
 use crate::ir::tensor::TensorDesc;
@@ -29,18 +29,23 @@ impl Operation for Concat {
         for x in rest {
             check::same_type(&[first, x])?;
             if x.rank() != first.rank() {
-                return Err(OpError::new(format!("{first} and {x} differ in rank")));
+                return Err(OpError::new(format!("operands {first} and {x} differ in rank")));
             }
             for (axis, (a, b)) in result.shape.iter_mut().zip(&x.shape).enumerate() {
                 *a = if axis == self.axis {
                     a.add(b)
                 } else {
-                    check::equal_sizes(a, b, "sizes of the other axes")
-                        .map_err(|why| OpError::new(format!("{first} and {x} at axis {axis}: {why}")))?
+                    check::equal_sizes(a, b, "sizes of an axis that is not concatenated").map_err(|why| {
+                        OpError::new(format!("operands {first} and {x}, at axis {axis}: {why}"))
+                    })?
                 };
             }
         }
         Ok(result)
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {

@@ -10,31 +10,31 @@ use super::check;
 use super::window::{Attributes, Window, windows};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count, unravel};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
 /// Convolution of `x [N, C, spatial..]` with weights `[O, C / group, kernel..]` and an optional bias `[O]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conv {
-    /// Strides, per spatial axis.
+    /// Strides of the convolution, per spatial axis.
     pub strides: Vec<usize>,
-    /// Dilations, per spatial axis.
+    /// Dilations of the convolution, per spatial axis.
     pub dilations: Vec<usize>,
     /// Zero padding before the input, per spatial axis.
     pub pads_begin: Vec<usize>,
     /// Zero padding after the input, per spatial axis.
     pub pads_end: Vec<usize>,
-    /// Number of channel groups.
+    /// Number of channel groups of the convolution.
     pub group: usize,
 }
 
 impl Conv {
-    /// Returns the window along each spatial axis; checks ranks and kernel extents.
+    /// Returns the convolution's window along each spatial axis; checks ranks and kernel extents.
     fn windows(&self, x: &TensorDesc, w: &TensorDesc) -> Result<Vec<Window>, OpError> {
         if x.rank() < 3 || w.rank() != x.rank() {
             return Err(OpError::new(format!(
-                "the input and the filters must have one rank of at least three, found {x} and {w}"
+                "the input and the filters must have the same rank, at least three, found {x} and {w}"
             )));
         }
         let kernel: Option<Vec<usize>> =
@@ -64,7 +64,7 @@ impl Operation for Conv {
         let ([batch, channels, spatial @ ..], [filters, per_group, ..]) =
             (x.shape.as_slice(), w.shape.as_slice())
         else {
-            return Err(OpError::new(format!("{x} and {w} are not an input and filters")));
+            return Err(OpError::new(format!("{x} and {w} cannot be an input and filters of a convolution")));
         };
         let group = check::checked_attribute(self.group, "group")?;
         if group == 0 {
@@ -83,6 +83,10 @@ impl Operation for Conv {
             shape.push(window.count(d, false)?);
         }
         Ok(TensorDesc::new(dtype, shape))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -111,7 +115,7 @@ impl Operation for Conv {
 }
 
 impl Conv {
-    /// Computes the convolution of an input and filters, each with its elements.
+    /// Computes the convolution of the input `x` with the filters `w`. `xs` and `ws` are the elements of these arrays.
     fn convolve<T: Scalar>(
         &self,
         (x, xs): (&Array, &[T]),
@@ -140,7 +144,8 @@ impl Conv {
     }
 }
 
-/// Returns a result of shape `[N, C, spatial..]` filled with the bias of each channel, or zeros.
+/// Returns a result of shape `[N, C, spatial..]` filled with the bias of each channel, or with zeros if there is no
+/// bias.
 pub(crate) fn init_with_bias<T: Scalar>(out: &[usize], bias: Option<&[T]>) -> Vec<T> {
     let mut y = vec![T::default(); count(out)];
     if let Some(bias) = bias {
@@ -153,7 +158,7 @@ pub(crate) fn init_with_bias<T: Scalar>(out: &[usize], bias: Option<&[T]>) -> Ve
 }
 
 /// The im2col matrix: one row per channel and tap, one column per output position. The convolution is the matmul of the
-/// filters with it.
+/// filters with the im2col matrix.
 struct Im2Col<'a> {
     windows: &'a [Window],
     input: &'a [usize],
@@ -162,7 +167,8 @@ struct Im2Col<'a> {
 }
 
 impl Im2Col<'_> {
-    /// Writes a tile of the matrix, for the channels at the start of `x`.
+    /// Writes the rows `depth` and columns `columns` of the im2col matrix to `tile`. `x` starts at the first channel of
+    /// the filters' group.
     fn fill<T: Scalar>(&self, x: &[T], depth: Range<usize>, columns: Range<usize>, tile: &mut [T]) {
         let last = self.input.len() - 1;
         let (taps, plane) = (count(self.kernel), count(self.input));
@@ -197,7 +203,8 @@ impl Im2Col<'_> {
         }
     }
 
-    /// Returns the input line that a tap of an output line reads; `None` in the padding.
+    /// Returns the index of the input line (along the last spatial axis) that a filter tap reads for an output line;
+    /// `None` if the tap is in the padding.
     fn line(&self, at: &[usize], tap: &[usize]) -> Option<usize> {
         at.iter().zip(tap).zip(self.windows).zip(self.input).try_fold(
             0,
@@ -209,7 +216,7 @@ impl Im2Col<'_> {
     }
 }
 
-/// Copies every `stride`-th element of a line from a position on; zeros outside the line.
+/// Copies every `stride`-th element of `line` to `out`, from index `position` on; elements outside the line are zero.
 fn copy_line<T: Scalar>(line: &[T], out: &mut [T], position: i64, stride: i64) {
     let before = if position < 0 { (-position + stride - 1) / stride } else { 0 };
     let before = usize::try_from(before).map_or(out.len(), |b| b.min(out.len()));
@@ -334,7 +341,8 @@ mod tests {
         assert_eq!(infer(conv(1, 2), &[7, 2, 3, 3]), Err("7 filters do not divide into 2 groups".into()));
         assert_eq!(
             infer(conv(1, 1), &[8, 4, 8, 3]),
-            Err("a kernel that spans 8 does not fit an input of 5 with padding 1 and 1".into())
+            Err("a kernel that spans 8 elements does not fit an input of 5 elements with padding 1 and 1"
+                .into())
         );
         assert!(infer(conv(1, 1), &[8, 4, 0, 3]).is_err());
         assert!(infer(conv(1, 1), &[8, 4, 3]).is_err());

@@ -12,33 +12,33 @@ use super::conv::init_with_bias;
 use super::window::{Attributes, Window, windows};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count, unravel};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
 /// Transposed convolution of `x [N, C, spatial..]` with weights `[C, O / group, kernel..]` and an optional bias `[O]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConvTranspose {
-    /// Strides, per spatial axis.
+    /// Strides of the transposed convolution, per spatial axis.
     pub strides: Vec<usize>,
-    /// Dilations, per spatial axis.
+    /// Dilations of the transposed convolution, per spatial axis.
     pub dilations: Vec<usize>,
-    /// Cropped positions at the start, per spatial axis.
+    /// Number of output positions that are cropped at the start, per spatial axis.
     pub pads_begin: Vec<usize>,
-    /// Cropped positions at the end, per spatial axis.
+    /// Number of output positions that are cropped at the end, per spatial axis.
     pub pads_end: Vec<usize>,
-    /// Additional positions at the end, per spatial axis.
+    /// Number of output positions that are added at the end, per spatial axis.
     pub output_padding: Vec<usize>,
-    /// Number of channel groups.
+    /// Number of channel groups of the transposed convolution.
     pub group: usize,
 }
 
 impl ConvTranspose {
-    /// Returns the window along each spatial axis; checks ranks and kernel extents.
+    /// Returns the transposed convolution's window along each spatial axis; checks ranks and kernel extents.
     fn windows(&self, x: &TensorDesc, w: &TensorDesc) -> Result<Vec<Window>, OpError> {
         if x.rank() < 3 || w.rank() != x.rank() {
             return Err(OpError::new(format!(
-                "the input and the filters must have one rank of at least three, found {x} and {w}"
+                "the input and the filters must have the same rank, at least three, found {x} and {w}"
             )));
         }
         let kernel: Option<Vec<usize>> =
@@ -73,7 +73,7 @@ impl Operation for ConvTranspose {
         let ([batch, channels, spatial @ ..], [filters, per_group, ..]) =
             (x.shape.as_slice(), w.shape.as_slice())
         else {
-            return Err(OpError::new(format!("{x} and {w} are not an input and filters")));
+            return Err(OpError::new(format!("{x} and {w} cannot be an input and filters of a convolution")));
         };
         let group = check::checked_attribute(self.group, "group")?;
         if group == 0 {
@@ -98,6 +98,10 @@ impl Operation for ConvTranspose {
             shape.push(size);
         }
         Ok(TensorDesc::new(x.dtype, shape))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -155,8 +159,8 @@ fn filters_first(w: &Array, group: usize) -> Result<Vec<f32>, OpError> {
 }
 
 /// The im2col matrix of a transposed convolution: one row per channel and tap, one column per output position. An
-/// element is zero if the tap of no input element reaches the position. The result is the matmul of the filters with
-/// the matrix.
+/// element is zero if its tap moves no input element to its output position. The result is the matmul of the filters
+/// with the matrix.
 struct TransposedIm2Col<'a> {
     windows: &'a [Window],
     input: &'a [usize],
@@ -165,7 +169,8 @@ struct TransposedIm2Col<'a> {
 }
 
 impl TransposedIm2Col<'_> {
-    /// Writes a tile of the matrix, for the channels at the start of `x`.
+    /// Writes the rows `depth` and columns `columns` of the im2col matrix to `tile`. `x` starts at the first channel of
+    /// the filters' group.
     fn fill(&self, x: &[f32], depth: Range<usize>, columns: Range<usize>, tile: &mut [f32]) {
         let last = self.input.len() - 1;
         let (taps, plane) = (count(self.kernel), count(self.input));
@@ -194,7 +199,8 @@ impl TransposedIm2Col<'_> {
         }
     }
 
-    /// Returns the input line whose tap reaches an output line; `None` if there is none.
+    /// Returns the index of the input line (along the last spatial axis) that a filter tap moves to an output line;
+    /// `None` if the tap moves no input line there.
     fn line(&self, at: &[usize], tap: &[usize]) -> Option<usize> {
         at.iter().zip(tap).zip(self.windows).zip(self.input).try_fold(
             0,
@@ -208,12 +214,13 @@ impl TransposedIm2Col<'_> {
     }
 }
 
-/// Distance from the output position that a tap of the first input element reaches to an output position.
+/// Returns the output position `at` minus the output position to which the filter tap moves input element 0.
 fn distance(window: Window, at: usize, tap: usize) -> i64 {
     at as i64 + window.begin - tap as i64 * window.dilation
 }
 
-/// Writes the elements of a line `stride` apart; the first element goes to `-distance`, which may be negative.
+/// Writes the elements of an input line to `out`, `stride` positions apart. Element 0 goes to index `-distance`;
+/// elements outside `out` are skipped.
 fn scatter_line(line: &[f32], out: &mut [f32], distance: i64, stride: i64) {
     let (skip, source) = if distance < 0 {
         (-distance, 0)
@@ -242,7 +249,8 @@ mod tests {
         pairs.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
     }
 
-    /// `<conv(x), y> == <x, conv_transpose(y)>` for the same filters and geometry.
+    /// Checks that transposed convolution is the adjoint of convolution: `<conv(x), y> == <x, conv_transpose(y)>` for
+    /// the same filters and geometry.
     #[test]
     fn is_the_adjoint_of_conv() {
         let case = |x: &[usize], w: &[usize], stride: &[usize], dilation: &[usize], pad: &[usize], group| {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
@@ -14,9 +14,9 @@ use crate::ir::tensor::TensorDesc;
 pub struct CumSum {
     /// The axis.
     pub axis: usize,
-    /// True if sum i does not include element i.
+    /// True if cumulative sum `i` does not include element `i`.
     pub exclusive: bool,
-    /// True if sums start at the end.
+    /// True if the cumulative sums run from the end of the axis to its start.
     pub reverse: bool,
 }
 
@@ -26,6 +26,10 @@ impl Operation for CumSum {
         check::numeric(x, "the input")?;
         check::axis(x, self.axis)?;
         Ok(TensorDesc::new(x.dtype, x.shape.clone()))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -53,7 +57,7 @@ impl Operation for CumSum {
 }
 
 impl CumSum {
-    /// Computes the cumulative sums of one lane.
+    /// Computes the cumulative sums of one lane, which is the sequence of elements along the axis.
     fn run<T: Copy, S: Copy>(
         &self,
         lane: &[T],

@@ -1,4 +1,4 @@
-//! An element function of operands that broadcast to the result.
+//! An elementwise function. All operands broadcast to the shape of the result.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionC
 use crate::ir::ops::check;
 use crate::ir::tensor::{DType, TensorDesc, broadcast};
 
-/// An element function of operands that broadcast to the result.
+/// An elementwise function. All operands broadcast to the shape of the result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Elementwise {
     /// Element function.
@@ -29,6 +29,10 @@ impl Operation for Elementwise {
         let dtype = self.element.check(&types)?;
         let shapes: Vec<&[Dim]> = inputs.iter().map(|t| t.shape.as_slice()).collect();
         Ok(TensorDesc::new(dtype, broadcast(&shapes)?))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -45,10 +49,10 @@ impl Operation for Elementwise {
     }
 }
 
-/// Minimum elements per parallel task.
+/// Minimum number of elements that one parallel task of the CPU reference computes.
 const GRAIN: usize = 1 << 14;
 
-/// Applies an element function to operands that broadcast to the shape `out`.
+/// Applies an elementwise function to operands that broadcast to the shape `out`.
 pub fn apply(element: Element, inputs: &[&Array], out: &[usize]) -> Result<Array, OpError> {
     let types: Vec<DType> = inputs.iter().map(|x| x.dtype).collect();
     let dtype = element.check(&types)?;
@@ -74,7 +78,7 @@ pub fn apply(element: Element, inputs: &[&Array], out: &[usize]) -> Result<Array
             match (&a.data, &b.data) {
                 (Data::Float(a), Data::Float(b)) => Data::Float(choose(c, a, b)),
                 (Data::Int(a), Data::Int(b)) => Data::Int(choose(c, a, b)),
-                _ => return Err(OpError::new("both choices must have one type")),
+                _ => return Err(OpError::new("both values of a select must have the same type")),
             }
         }
         _ => return Err(OpError::new(format!("expected {} operands", element.arity()))),
@@ -82,7 +86,7 @@ pub fn apply(element: Element, inputs: &[&Array], out: &[usize]) -> Result<Array
     Ok(typed(dtype, out, data))
 }
 
-/// Creates an array of a declared type: floats are rounded to its precision, predicates become bools.
+/// Creates an array of a declared type: floats are rounded to the type's precision, values of a boolean type become true or false.
 fn typed(dtype: DType, shape: &[usize], data: Data) -> Array {
     let data = match data {
         Data::Float(mut v) if dtype.is_float() => {

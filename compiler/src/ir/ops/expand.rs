@@ -13,7 +13,7 @@ use crate::ir::tensor::TensorDesc;
 /// Broadcast to a shape: axes of size 1 repeat, and leading axes are added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expand {
-    /// Shape of the result.
+    /// Shape to which the operand is broadcast.
     pub shape: Vec<Dim>,
 }
 

@@ -6,7 +6,7 @@
 //!
 //! 1. With `residual`: `x = residual + rms_norm(x) * residual_scale`.
 //! 2. With `epsilon`: `x = rms_norm(x) * scale`.
-//! 3. `#0 = x * matrix`; with `gate` also `@2 = x * second_matrix`, and the gate combines both.
+//! 3. `#0 = x * matrix`; with `gate` also `@2 = x * second_matrix`, and the steps of the gate combine both results.
 //! 4. With `rotary`: pairs of columns are rotated.
 //!
 //! The operator exists because a kernel that streams weights computes all of it in one dispatch, without storing
@@ -25,7 +25,8 @@ use crate::ir::eval::apply_epilogue;
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// Operand index of the second matrix. Steps of `gate` use it for the result of the second matmul.
+/// Operand index of the second matrix of a fused matmul. In the steps of `gate`, this index stands for the result of
+/// the matmul with the second matrix.
 pub const SECOND_MATRIX: u32 = 2;
 
 /// Rotary position embedding of a matmul's result ("RoFormer", arXiv:2104.09864).
@@ -35,19 +36,20 @@ pub const SECOND_MATRIX: u32 = 2;
 /// interleaved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rotary {
-    /// Pairs per head.
+    /// Number of RoPE pairs per attention head.
     pub half: usize,
-    /// True if the elements of a pair are adjacent.
+    /// True if the two elements of a RoPE pair are adjacent.
     pub interleaved: bool,
 }
 
 impl Rotary {
-    /// Returns the columns of pair `j` of the head that starts at column `head`.
+    /// Returns the two columns of RoPE pair `j` in the head that starts at column `head`.
     fn pair(self, head: usize, j: usize) -> [usize; 2] {
         if self.interleaved { [head + 2 * j, head + 2 * j + 1] } else { [head + j, head + j + self.half] }
     }
 
-    /// Rotates rows of `columns` elements. The angles repeat after `rows` rows. Returns `None` if angles are missing.
+    /// Applies RoPE to rows of `columns` elements. The cosines and sines repeat after `rows` rows. Returns `None` if
+    /// `cos` or `sin` has too few elements.
     fn rotate(self, values: &mut [f32], [rows, columns]: [usize; 2], cos: &[f32], sin: &[f32]) -> Option<()> {
         for (i, row) in values.chunks_mut(columns.max(1)).enumerate() {
             let first = i % rows.max(1) * self.half;
@@ -69,68 +71,66 @@ impl Rotary {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FusedMatMul {
     /// Transposed operands.
-    #[serde(rename = "product")]
     pub matmul: MatMul,
     /// Epsilon of the RMSNorm before the matmul; `None` without a norm.
     pub epsilon: Option<f32>,
-    /// Epsilon of the RMSNorm whose result is added to the residual; `None` without a residual add. It requires
-    /// `epsilon`, because the sum is normalized.
+    /// Epsilon of the RMSNorm whose result is added to the residual; `None` without a residual add. A residual add
+    /// requires `epsilon`, because its sum is normalized again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residual: Option<f32>,
-    /// Steps that combine the results of both matmuls; empty if there is one matrix.
-    #[serde(rename = "join")]
+    /// Elementwise steps that combine the results of the matmuls with both matrices; empty if there is one matrix.
     pub gate: Vec<EpilogueStep>,
-    /// Rotation of the result; `None` without RoPE.
+    /// RoPE on the result of the matmul; `None` without RoPE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotary: Option<Rotary>,
 }
 
 impl From<MatMul> for FusedMatMul {
-    /// Returns the matmul with nothing fused.
+    /// Returns a fused matmul that consists of the matmul alone.
     fn from(matmul: MatMul) -> Self {
         Self { matmul, epsilon: None, residual: None, gate: Vec::new(), rotary: None }
     }
 }
 
-/// Operands by role.
+/// Operands of a fused matmul by role.
 struct Operands<'a, T> {
     x: &'a T,
     matrix: &'a T,
     second: Option<&'a T>,
     scale: Option<&'a T>,
-    /// Residual and norm scale of the value that is added to it.
+    /// Residual, and the norm scale of the value that is added to the residual.
     residual: Option<[&'a T; 2]>,
-    /// Cosines and sines.
+    /// Cosines and sines of RoPE.
     angles: Option<[&'a T; 2]>,
 }
 
 impl FusedMatMul {
-    /// Number of matrices: 1, or 2 with a gate.
+    /// Number of matrices of a fused matmul: 1, or 2 with a gate.
     pub fn matrices(&self) -> usize {
         if self.gate.is_empty() { 1 } else { 2 }
     }
 
-    /// Operand index of the norm scale; `None` without a norm.
+    /// Operand index of the scale of the RMSNorm before the matmul; `None` without a norm.
     pub fn scale_operand(&self) -> Option<usize> {
         self.epsilon.map(|_| 1 + self.matrices())
     }
 
-    /// Operand index of the residual; its norm scale follows it. `None` without a residual add.
+    /// Operand index of the residual; the next operand is the scale of its norm. `None` without a residual add.
     pub fn residual_operand(&self) -> Option<usize> {
         self.residual.map(|_| self.first_residual_operand())
     }
 
-    /// Operand index of the cosines; the sines follow them. `None` without RoPE.
+    /// Operand index of the cosines of RoPE; the next operand holds the sines. `None` without RoPE.
     pub fn rotary_operand(&self) -> Option<usize> {
         self.rotary.map(|_| self.first_rotary_operand())
     }
 
-    /// Operand index at which a residual is inserted.
+    /// Operand index that a residual has, or would have if one were added.
     pub fn first_residual_operand(&self) -> usize {
         1 + self.matrices() + usize::from(self.epsilon.is_some())
     }
 
-    /// Operand index at which the cosines are inserted.
+    /// Operand index that RoPE's cosines have, or would have if RoPE were added.
     fn first_rotary_operand(&self) -> usize {
         self.first_residual_operand() + if self.residual.is_some() { 2 } else { 0 }
     }
@@ -153,7 +153,7 @@ impl FusedMatMul {
     }
 }
 
-/// True if a norm scale has one number for each element of a row.
+/// True if a norm scale has one number for each element of a row of `x`.
 pub(crate) fn is_row_scale(scale: &TensorDesc, x: &TensorDesc) -> bool {
     match (scale.shape.as_slice(), x.shape.last()) {
         ([before @ .., last], Some(depth)) => last == depth && before.iter().all(|size| size.is(1)),
@@ -184,14 +184,19 @@ impl Operation for FusedMatMul {
         for scale in operands.scale.into_iter().chain(inner) {
             check::broadcasts_to(scale, &operands.x.shape, "the scale")?;
             if !is_row_scale(scale, operands.x) {
-                return Err(OpError::new(format!("{scale} is not a scale of the rows of {}", operands.x)));
+                return Err(OpError::new(format!(
+                    "the norm scale {scale} must have one number for each element of a row of {}",
+                    operands.x
+                )));
             }
         }
         let result = self.matmul.infer(&[operands.x, operands.matrix])?;
         if let Some(second) = operands.second {
             let other = self.matmul.infer(&[operands.x, second])?;
             if other.shape != result.shape {
-                return Err(OpError::new(format!("the results {result} and {other} must have one shape")));
+                return Err(OpError::new(format!(
+                    "the results {result} and {other} of the two matmuls must have the same shape"
+                )));
             }
         }
         if let (Some(Rotary { half, interleaved }), Some(angles)) = (self.rotary, operands.angles) {
@@ -211,7 +216,7 @@ impl Operation for FusedMatMul {
             for angle in angles {
                 check::float(angle, "cosines and sines")?;
                 if angle.shape != shape {
-                    return Err(OpError::new(format!("the angles {angle} do not match {result}")));
+                    return Err(OpError::new(format!("the RoPE angles {angle} do not match {result}")));
                 }
             }
         }
@@ -223,12 +228,16 @@ impl Operation for FusedMatMul {
             };
             if !known {
                 return Err(OpError::new(format!(
-                    "step {} of the gate uses another operand than the matmuls",
+                    "step {} of the gate must use only results of the two matmuls and of earlier steps",
                     i + 1
                 )));
             }
         }
         Ok(result)
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -302,8 +311,8 @@ mod tests {
         let identity: Vec<f32> = (0..16).map(|i| if i % 5 == 0 { 1.0 } else { 0.0 }).collect();
         let b = Array::f32(&[4, 4], identity);
         let angles = |last: [usize; 2]| {
-            let of = |values: [f32; 2]| Array::f32(&[1, 1, last[0], last[1]], values.to_vec());
-            [of([0.0, 1.0]), of([1.0, 0.0])]
+            let array = |values: [f32; 2]| Array::f32(&[1, 1, last[0], last[1]], values.to_vec());
+            [array([0.0, 1.0]), array([1.0, 0.0])]
         };
         let rotated = |interleaved, last| {
             let op = FusedMatMul { rotary: Some(Rotary { half: 2, interleaved }), ..op(None, false) };
@@ -313,9 +322,11 @@ mod tests {
         // The first pair is rotated by a right angle, the second one by zero.
         assert_eq!(rotated(false, [1, 2]), [-3.0, 2.0, 1.0, 4.0]);
         assert_eq!(rotated(true, [2, 1]), [-2.0, 1.0, 3.0, 4.0]);
-        let of = |shape: &[usize]| TensorDesc::from_sizes(DType::F32, shape);
+        let tensor = |shape: &[usize]| TensorDesc::from_sizes(DType::F32, shape);
         let op = FusedMatMul { rotary: Some(Rotary { half: 2, interleaved: false }), ..op(None, false) };
-        let infer = |n, angles: &[usize]| op.infer(&[&of(&[1, 4]), &of(&[n, 4]), &of(angles), &of(angles)]);
+        let infer = |n, angles: &[usize]| {
+            op.infer(&[&tensor(&[1, 4]), &tensor(&[n, 4]), &tensor(angles), &tensor(angles)])
+        };
         assert!(infer(8, &[1, 1, 1, 2]).is_ok());
         assert!(infer(6, &[1, 1, 1, 2]).is_err() && infer(8, &[1, 1, 2, 1]).is_err());
     }
@@ -357,16 +368,16 @@ mod tests {
 
     #[test]
     fn refusals() {
-        let of = |shape: &[usize]| TensorDesc::from_sizes(DType::F16, shape);
-        let (x, b, scale) = (of(&[3, 4]), of(&[6, 4]), of(&[4]));
+        let tensor = |shape: &[usize]| TensorDesc::from_sizes(DType::F16, shape);
+        let (x, b, scale) = (tensor(&[3, 4]), tensor(&[6, 4]), tensor(&[4]));
         let infer = |epsilon, second, inputs: &[&TensorDesc]| op(epsilon, second).infer(inputs);
         assert_eq!(infer(Some(1e-5), true, &[&x, &b, &b, &scale]).unwrap().to_string(), "f16[3, 6]");
         assert!(infer(Some(1e-5), true, &[&x, &b, &scale]).is_err());
-        assert!(infer(None, true, &[&x, &b, &of(&[5, 4])]).is_err());
-        assert!(infer(Some(1e-5), false, &[&x, &b, &of(&[6])]).is_err());
+        assert!(infer(None, true, &[&x, &b, &tensor(&[5, 4])]).is_err());
+        assert!(infer(Some(1e-5), false, &[&x, &b, &tensor(&[6])]).is_err());
         assert!(infer(None, false, &[&x, &b, &b]).is_err());
-        assert!(infer(Some(1e-5), false, &[&x, &b, &of(&[3, 4])]).is_err());
-        assert!(infer(Some(1e-5), false, &[&x, &b, &of(&[1])]).is_err());
+        assert!(infer(Some(1e-5), false, &[&x, &b, &tensor(&[3, 4])]).is_err());
+        assert!(infer(Some(1e-5), false, &[&x, &b, &tensor(&[1])]).is_err());
         let infer = |epsilon, inputs: &[&TensorDesc]| with_residual(epsilon, false).infer(inputs);
         assert_eq!(infer(Some(1e-5), &[&x, &b, &scale, &x, &scale]).unwrap().to_string(), "f16[3, 6]");
         assert!(infer(Some(1e-5), &[&x, &b, &scale, &x]).is_err());

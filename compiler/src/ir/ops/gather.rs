@@ -1,13 +1,13 @@
 //! Slices of the first operand along an axis, selected by the indices in the second operand. Negative indices count
 //! from the end.
 //!
-//! The device clamps an index out of range; the reference fails.
+//! The device clamps an index out of range; the CPU reference returns an error.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::{Array, count};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::movement;
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::ops::check::{self, exact_operands};
@@ -29,6 +29,10 @@ impl Operation for Gather {
         let mut shape = x.shape.clone();
         shape.splice(self.axis..=self.axis, indices.shape.iter().cloned());
         Ok(TensorDesc::new(x.dtype, shape))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {

@@ -1,16 +1,16 @@
-//! One element per index: `out[i][j] = x[index[i][j]][j]` for axis 0.
+//! One element per index (ONNX GatherElements): `out[i][j] = x[index[i][j]][j]` for axis 0.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::{Array, strides, unravel};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::movement;
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::TensorDesc;
 
-/// One element per index: `out[i][j] = x[index[i][j]][j]` for axis 0.
+/// One element per index (ONNX GatherElements): `out[i][j] = x[index[i][j]][j]` for axis 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatherElements {
     /// The axis.
@@ -23,6 +23,10 @@ impl Operation for GatherElements {
         check::indices(indices)?;
         check_inside(x, indices, self.axis)?;
         Ok(TensorDesc::new(x.dtype, indices.shape.clone()))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -40,8 +44,8 @@ impl Operation for GatherElements {
     }
 }
 
-/// Checks that the axis exists, the ranks are equal, and the sizes of the indices' other axes do not exceed the
-/// tensor's.
+/// Checks that the axis exists, that the tensor of indices has the rank of the tensor `x`, and that it is not larger
+/// than `x` along the other axes.
 pub(super) fn check_inside(x: &TensorDesc, indices: &TensorDesc, axis: usize) -> Result<(), OpError> {
     check::axis(x, axis)?;
     if indices.rank() != x.rank() {
@@ -49,13 +53,15 @@ pub(super) fn check_inside(x: &TensorDesc, indices: &TensorDesc, axis: usize) ->
     }
     for (at, (i, d)) in indices.shape.iter().zip(&x.shape).enumerate() {
         if at != axis && d.sub(i).as_known().is_some_and(|room| room < 0) {
-            return Err(OpError::new(format!("axis {at} of the indices {indices} exceeds {x}")));
+            return Err(OpError::new(format!(
+                "axis {at} of the indices {indices} is larger than that axis of {x}"
+            )));
         }
     }
     Ok(())
 }
 
-/// Returns for each index the offset of its element in a tensor of the given shape.
+/// Returns, for each index, the offset in elements of the element that it selects from a tensor of the given shape.
 pub(super) fn offsets(shape: &[usize], indices: &Array, axis: usize) -> Result<Vec<usize>, OpError> {
     let strides = strides(shape);
     let mut coords = vec![0usize; shape.len()];

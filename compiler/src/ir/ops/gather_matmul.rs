@@ -2,10 +2,11 @@
 //!
 //! Operands: `x [.., M, K]`, a stack of matrices `[E, K, N]` (or `[E, N, K]` if transposed), and expert indices, whose
 //! shape broadcasts with the leading axes of `x`. The result is `[.., M, N]`. Negative indices count from the end. For
-//! an index out of range the device uses the nearest valid one; the reference fails.
+//! an index out of range the device uses the nearest valid one; the CPU reference returns an error.
 //!
-//! The operator exists because the time of a small-M matmul is the time to read its matrix. It reads only the matrices
-//! of the experts that a token uses. A matmul after a gather would read and write copies of them first.
+//! The operator exists because the time of a small-M matmul is the time to read its matrix. This operator reads only
+//! the matrices of the experts that a token uses. A matmul after a gather would read and write copies of these matrices
+//! first.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ use super::gather::Gather;
 use super::matmul::MatMul;
 use crate::error::OpError;
 use crate::ir::array::Array;
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::{TensorDesc, broadcast};
 
@@ -22,11 +23,10 @@ use crate::ir::tensor::{TensorDesc, broadcast};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatherMatMul {
     /// Transposed operands.
-    #[serde(rename = "product")]
     pub matmul: MatMul,
 }
 
-/// Operand that holds the expert indices.
+/// Index of the operand that holds the expert indices.
 pub const EXPERT_INDICES: usize = 2;
 
 impl Operation for GatherMatMul {
@@ -45,6 +45,10 @@ impl Operation for GatherMatMul {
         let mut shape = broadcast(&[batch, &indices.shape])?;
         shape.extend_from_slice(sizes);
         Ok(TensorDesc::new(result.dtype, shape))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -96,14 +100,14 @@ mod tests {
 
     #[test]
     fn refusals() {
-        let of = |shape: &[usize]| TensorDesc::from_sizes(DType::F16, shape);
-        let (x, matrices) = (of(&[4, 1, 8]), of(&[3, 6, 8]));
+        let tensor = |shape: &[usize]| TensorDesc::from_sizes(DType::F16, shape);
+        let (x, matrices) = (tensor(&[4, 1, 8]), tensor(&[3, 6, 8]));
         let indices = |shape: &[usize]| TensorDesc::from_sizes(DType::I32, shape);
         assert_eq!(OP.infer(&[&x, &matrices, &indices(&[4])]).unwrap().to_string(), "f16[4, 1, 6]");
         assert_eq!(OP.infer(&[&x, &matrices, &indices(&[5, 1])]).unwrap().to_string(), "f16[5, 4, 1, 6]");
         assert!(OP.infer(&[&x, &matrices, &indices(&[3])]).is_err());
-        assert!(OP.infer(&[&x, &of(&[6, 8]), &indices(&[4])]).is_err());
-        assert!(OP.infer(&[&x, &of(&[3, 6, 7]), &indices(&[4])]).is_err());
-        assert!(OP.infer(&[&x, &matrices, &of(&[4])]).is_err());
+        assert!(OP.infer(&[&x, &tensor(&[6, 8]), &indices(&[4])]).is_err());
+        assert!(OP.infer(&[&x, &tensor(&[3, 6, 7]), &indices(&[4])]).is_err());
+        assert!(OP.infer(&[&x, &matrices, &tensor(&[4])]).is_err());
     }
 }

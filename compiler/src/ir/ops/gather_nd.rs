@@ -1,16 +1,16 @@
-//! Slices selected by the index tuples along the last axis of the second operand (ONNX GatherND).
+//! Slices of the first operand that index tuples select (ONNX GatherND). The last axis of the second operand holds the tuples.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::{Array, count, strides};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::movement;
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::ops::check::{self, equal_sizes, exact_operands};
 use crate::ir::tensor::TensorDesc;
 
-/// Slices selected by the index tuples along the last axis of the second operand (ONNX GatherND).
+/// Slices of the first operand that index tuples select (ONNX GatherND). The last axis of the second operand holds the tuples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatherNd {
     /// Number of leading batch axes of both operands.
@@ -23,7 +23,10 @@ impl Operation for GatherNd {
         check::indices(indices)?;
         let tuple = tuple_length(indices, x.rank().saturating_sub(self.batch_dims))?;
         if indices.rank() <= self.batch_dims {
-            return Err(OpError::new(format!("{indices} has fewer than {} batch axes", self.batch_dims)));
+            return Err(OpError::new(format!(
+                "indices {indices} must have more axes than the {} batch axes",
+                self.batch_dims
+            )));
         }
         let mut shape = Vec::with_capacity(indices.rank() + x.rank());
         for (a, b) in x.shape.iter().zip(&indices.shape).take(self.batch_dims) {
@@ -33,6 +36,10 @@ impl Operation for GatherNd {
         shape.extend(indices.shape.iter().skip(self.batch_dims).take(tuple_axes).cloned());
         shape.extend(x.shape.iter().skip(self.batch_dims + tuple).cloned());
         Ok(TensorDesc::new(x.dtype, shape))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -52,19 +59,19 @@ impl Operation for GatherNd {
     }
 }
 
-/// Returns the length of the index tuples along the last axis. It must be known and at most `rank`, the rank of the
-/// indexed axes.
+/// Returns the length of the index tuples, which is the size of the last axis of `indices`. The length must be known
+/// and at most `rank`, the number of axes that a tuple can index.
 pub(super) fn tuple_length(indices: &TensorDesc, rank: usize) -> Result<usize, OpError> {
     let Some(last) = indices.shape.last() else {
-        return Err(OpError::new("index tuples need at least one axis"));
+        return Err(OpError::new("the indices need at least one axis, which holds the index tuples"));
     };
     let known = last.as_known().and_then(|n| usize::try_from(n).ok());
-    known
-        .filter(|n| (1..=rank).contains(n))
-        .ok_or_else(|| OpError::new(format!("index tuples of length {last} do not fit {rank} indexed axes")))
+    known.filter(|n| (1..=rank).contains(n)).ok_or_else(|| {
+        OpError::new(format!("index tuples have length {last}, but can index only {rank} axes"))
+    })
 }
 
-/// Returns for each index tuple the offset of its slice in a tensor of the given shape.
+/// Returns, for each index tuple, the offset in elements of the slice that it selects from a tensor of the given shape.
 pub(super) fn starts(shape: &[usize], indices: &Array, batch_dims: usize) -> Result<Vec<usize>, OpError> {
     let tuple = indices.shape.last().copied().unwrap_or(1);
     let values = indices.ints()?;

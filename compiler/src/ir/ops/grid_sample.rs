@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 use super::check;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// Coefficient of Keys' kernel in cubic mode.
+/// Coefficient of Keys' cubic convolution kernel for cubic sampling.
 pub const CUBIC: f32 = -0.75;
 
 /// Interpolation mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SampleMode {
-    /// The nearest element, ties to even.
+    /// Selects the nearest element; a position halfway between two elements selects the one with the even index.
     Nearest,
     /// Linear interpolation along each axis.
     Linear,
@@ -27,15 +27,15 @@ pub enum SampleMode {
     Cubic,
 }
 
-/// Value of taps outside the image.
+/// Rule that gives the value of samples outside the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SamplePadding {
     /// Zero.
     Zeros,
-    /// The border element.
+    /// A sample outside the image has the value of the nearest element at the border.
     Border,
-    /// The image, reflected at its border repeatedly.
+    /// A sample outside the image is read from the image, mirrored at its borders repeatedly.
     Reflection,
 }
 
@@ -45,14 +45,15 @@ pub enum SamplePadding {
 pub struct GridSample {
     /// Interpolation mode.
     pub mode: SampleMode,
-    /// Value of taps outside the image.
+    /// Rule that gives the value of samples outside the image.
     pub padding: SamplePadding,
-    /// True if -1 and 1 are the centers of the first and the last element; false if they are their outer edges.
+    /// True if the positions -1 and 1 are the centers of the first and the last element; false if they are the outer
+    /// edges of these elements.
     pub align_corners: bool,
 }
 
 impl GridSample {
-    /// Number of taps along each axis.
+    /// Number of taps (input elements) of a sample along each axis.
     pub fn count(&self) -> usize {
         match self.mode {
             SampleMode::Nearest => 1,
@@ -115,7 +116,7 @@ fn reflect(x: f32, low: f32, high: f32) -> f32 {
     if (x < low) == (times % 2.0 == 0.0) { low + rest } else { high - rest }
 }
 
-/// Keys' cubic convolution kernel.
+/// Returns Keys' cubic convolution kernel at distance `d`, in elements.
 fn keys(d: f32) -> f32 {
     if d <= 1.0 {
         ((CUBIC + 2.0) * d - (CUBIC + 3.0)) * d * d + 1.0
@@ -145,12 +146,16 @@ impl Operation for GridSample {
             )));
         }
         if x.shape.iter().skip(2).any(|size| size.is(0)) && !places.iter().any(|size| size.is(0)) {
-            return Err(OpError::new(format!("{x} has no element to sample")));
+            return Err(OpError::new(format!("the image {x} has no element to sample")));
         }
-        let batch = check::equal_sizes(&x.shape[0], batch, "the batches of image and grid")?;
+        let batch = check::equal_sizes(&x.shape[0], batch, "the batch sizes of image and grid")?;
         let mut shape = vec![batch, x.shape[1].clone()];
         shape.extend_from_slice(places);
         Ok(TensorDesc::new(x.dtype, shape))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -256,9 +261,9 @@ mod tests {
     #[test]
     fn refuses() {
         let op = GridSample { mode: SampleMode::Linear, padding: SamplePadding::Zeros, align_corners: false };
-        let of = |shape: &[usize]| TensorDesc::from_sizes(DType::F32, shape);
+        let tensor = |shape: &[usize]| TensorDesc::from_sizes(DType::F32, shape);
         assert_eq!(
-            op.infer(&[&of(&[2, 3, 4, 5]), &of(&[2, 6, 7, 2])]).unwrap().to_string(),
+            op.infer(&[&tensor(&[2, 3, 4, 5]), &tensor(&[2, 6, 7, 2])]).unwrap().to_string(),
             "f32[2, 3, 6, 7]"
         );
         for (x, grid) in [
@@ -269,8 +274,8 @@ mod tests {
             (&[2, 3, 0, 5], &[2, 6, 7, 2]),
             (&[2, 3, 4, 5, 6, 7], &[2, 3, 4, 5, 6, 4]),
         ] {
-            assert!(op.infer(&[&of(x), &of(grid)]).is_err(), "{x:?} at {grid:?}");
+            assert!(op.infer(&[&tensor(x), &tensor(grid)]).is_err(), "{x:?} at {grid:?}");
         }
-        assert!(op.infer(&[&TensorDesc::from_sizes(DType::I32, &[1, 1, 2]), &of(&[1, 2, 1])]).is_err());
+        assert!(op.infer(&[&TensorDesc::from_sizes(DType::I32, &[1, 1, 2]), &tensor(&[1, 2, 1])]).is_err());
     }
 }

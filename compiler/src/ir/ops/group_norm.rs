@@ -10,7 +10,7 @@ use super::check;
 use super::layer_norm::mean_and_rstd;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
@@ -20,7 +20,7 @@ use crate::ir::tensor::TensorDesc;
 pub struct GroupNorm {
     /// Number of channel groups.
     pub groups: usize,
-    /// Added to the variance.
+    /// Epsilon, which is added to the variance.
     pub epsilon: f32,
 }
 
@@ -42,6 +42,10 @@ impl Operation for GroupNorm {
         check::vector(inputs[1], channels, "the scale")?;
         check::vector(inputs[2], channels, "the bias")?;
         Ok(TensorDesc::new(x.dtype, x.shape.clone()))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {

@@ -12,11 +12,11 @@ use crate::ir::tensor::{DType, TensorDesc};
 /// A graph input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
-    /// Name in the model.
+    /// Name of the input in the model.
     pub name: String,
     /// Element type.
     pub dtype: DType,
-    /// Shape; symbols get values when the bundle runs.
+    /// Shape of the input; symbols get values when the bundle runs.
     pub shape: Vec<Dim>,
 }
 

@@ -48,7 +48,7 @@ where
     out
 }
 
-/// Iterates over the offsets of all elements of a box with given sizes and strides, in row-major order.
+/// Iterates over the offsets of all elements of a tensor with the given sizes and strides (`steps`), in row-major order.
 pub(crate) fn strided_offsets(sizes: &[usize], steps: &[usize]) -> impl Iterator<Item = usize> {
     let axes: Vec<(usize, usize)> = sizes.iter().copied().zip(steps.iter().copied()).collect();
     let mut at = vec![0usize; axes.len()];
@@ -70,7 +70,7 @@ pub(crate) fn strided_offsets(sizes: &[usize], steps: &[usize]) -> impl Iterator
     })
 }
 
-/// Returns the strides for reading a tensor that is broadcast to a shape: 0 for axes of size 1.
+/// Returns the strides for reading a tensor that is broadcast to a shape. The stride is 0 for axes of size 1.
 pub(crate) fn broadcast_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
     let mut steps = vec![0; to.len()];
     let skip = to.len().saturating_sub(from.len());
@@ -80,7 +80,8 @@ pub(crate) fn broadcast_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
     steps
 }
 
-/// Returns the offset in a tensor for each element of the shape that it broadcasts to.
+/// Returns, for each element of the shape `to`, the offset of the element to read from a tensor of shape `from` that
+/// broadcasts to it.
 pub(crate) fn broadcast_offsets(from: &[usize], to: &[usize]) -> Vec<usize> {
     strided_offsets(to, &broadcast_strides(from, to)).collect()
 }
@@ -90,7 +91,7 @@ pub(crate) fn float_order(a: f32, b: f32) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// Compares integers of a declared type.
+/// Compares two integers of a declared type; u64 values are stored as i64 and compare as unsigned.
 pub(crate) fn int_order(dtype: DType, a: i64, b: i64) -> Ordering {
     if dtype == DType::U64 { (a as u64).cmp(&(b as u64)) } else { a.cmp(&b) }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
@@ -19,7 +19,7 @@ use crate::ir::tensor::TensorDesc;
 pub struct LayerNorm {
     /// First normalized axis.
     pub axis: usize,
-    /// Added to the variance.
+    /// Epsilon, which is added to the variance.
     pub epsilon: f32,
     /// True for RMSNorm, which does not subtract the mean.
     pub rms: bool,
@@ -36,6 +36,10 @@ impl Operation for LayerNorm {
             check::broadcasts_to(bias, &x.shape, "the bias")?;
         }
         Ok(TensorDesc::new(x.dtype, x.shape.clone()))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -70,14 +74,14 @@ impl Operation for LayerNorm {
 /// Computes an RMSNorm along the last axis, with a scale of any float type; for operators with a fused norm.
 ///
 /// # Errors
-/// As [`LayerNorm::eval`](Operation::eval).
+/// If the types or shapes of `x` and `scale` do not suit [`LayerNorm::eval`](Operation::eval).
 pub(crate) fn rms_norm(x: &Array, scale: &Array, epsilon: f32, symbols: &Bindings) -> Result<Array, OpError> {
     let norm = LayerNorm { axis: x.shape.len().saturating_sub(1), epsilon, rms: true };
     let scale = Array { dtype: x.dtype, ..scale.clone() };
     norm.eval(&[x, &scale], &x.shape, symbols)
 }
 
-/// Returns the mean (0 with `rms`) and the reciprocal standard deviation.
+/// Returns the mean of a row and the reciprocal of the row's standard deviation. For RMSNorm the mean is taken as 0.
 pub(crate) fn mean_and_rstd(x: &[f32], epsilon: f32, rms: bool) -> (f64, f64) {
     let n = x.len() as f64;
     let mean = if rms { 0.0 } else { x.iter().map(|v| f64::from(*v)).sum::<f64>() / n };
@@ -85,7 +89,7 @@ pub(crate) fn mean_and_rstd(x: &[f32], epsilon: f32, rms: bool) -> (f64, f64) {
     (mean, 1.0 / (variance + f64::from(epsilon)).sqrt())
 }
 
-/// A scale or bias, broadcast to the normalized rows.
+/// Scale or bias of a norm, broadcast to the normalized rows.
 struct BroadcastRows<'a> {
     values: &'a [f32],
     rows: Vec<usize>,

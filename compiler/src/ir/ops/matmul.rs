@@ -9,16 +9,16 @@ use super::blocked_matmul::{MatMulSize, Matrix, Scalar, blocked_matmul};
 use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::{TensorDesc, broadcast};
 
 /// Matrix multiplication over the last two axes of operands of rank two or more; leading axes broadcast.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatMul {
-    /// True if the first operand is `[.., K, M]`.
+    /// True if the first operand is transposed: `[.., K, M]`.
     pub trans_a: bool,
-    /// True if the second operand is `[.., N, K]`.
+    /// True if the second operand is transposed: `[.., N, K]`.
     pub trans_b: bool,
 }
 
@@ -38,6 +38,10 @@ impl Operation for MatMul {
         let mut shape = broadcast(&[batch_a, batch_b])?;
         shape.extend([m.clone(), n.clone()]);
         Ok(TensorDesc::new(dtype, shape))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -62,7 +66,7 @@ impl Operation for MatMul {
 }
 
 impl MatMul {
-    /// Multiplies two operands, each a shape with its elements.
+    /// Computes the matmul of two tensors, each given by its shape and its elements.
     fn multiply<T: Scalar>(&self, a: (&[usize], &[T]), b: (&[usize], &[T]), out: &[usize]) -> Vec<T> {
         let (batch_a, [a0, a1]) = split(a.0);
         let (batch_b, [b0, b1]) = split(b.0);
@@ -93,7 +97,7 @@ impl MatMul {
     }
 }
 
-/// Returns the leading sizes and the last two sizes.
+/// Splits a shape into the sizes of its leading axes and the sizes of its last two axes.
 fn split(shape: &[usize]) -> (&[usize], [usize; 2]) {
     match shape {
         [batch @ .., rows, columns] => (batch, [*rows, *columns]),

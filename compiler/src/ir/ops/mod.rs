@@ -1,4 +1,4 @@
-//! Operators, one file each: payload, shape rule, facts for passes, and CPU reference.
+//! Operators, one file each: attributes, shape rule, properties that passes ask for, and CPU reference.
 
 pub mod add_norms;
 pub mod arg_reduce;

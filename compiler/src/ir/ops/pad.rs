@@ -1,4 +1,4 @@
-//! Padding before and after each axis.
+//! Padding of a tensor before and after each axis.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,30 +10,30 @@ use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionC
 use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::TensorDesc;
 
-/// Source of the padding elements.
+/// Source of the elements that padding adds: a constant, or elements of the tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PadMode {
     /// A constant.
     Constant,
-    /// The tensor, reflected without repeating the edge element.
+    /// Padding mirrors the tensor, without repeating the edge element.
     Reflect,
-    /// The edge element.
+    /// Padding repeats the edge element.
     Edge,
-    /// The opposite end of the tensor.
+    /// Padding repeats the tensor periodically: padding before it comes from its end, padding after it from its start.
     Wrap,
 }
 
-/// Padding before and after each axis. In constant mode, a negative number crops the tensor.
+/// Padding of a tensor before and after each axis. In constant mode, a negative number crops the tensor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pad {
-    /// Source of the padding elements.
+    /// Source of the elements that padding adds: a constant, or elements of the tensor.
     pub mode: PadMode,
-    /// Number of elements before the tensor, per axis.
+    /// Number of elements that are added before the tensor, per axis.
     pub before: Vec<Dim>,
-    /// Number of elements after the tensor, per axis.
+    /// Number of elements that are added after the tensor, per axis.
     pub after: Vec<Dim>,
-    /// Padding value in constant mode.
+    /// Value of the elements that padding adds in constant mode.
     #[serde(with = "crate::ir::element::float_or_text")]
     pub value: f64,
 }
@@ -43,14 +43,16 @@ impl Operation for Pad {
         let [x] = exact_operands(inputs)?;
         if self.before.len() != x.rank() || self.after.len() != x.rank() {
             return Err(OpError::new(format!(
-                "the numbers of pads before and after must be the rank of {x}"
+                "`before` and `after` must each have one number per axis of {x}"
             )));
         }
         let mut shape = Vec::with_capacity(x.rank());
         for ((dim, before), after) in x.shape.iter().zip(&self.before).zip(&self.after) {
             let added = before.add(after);
             if self.mode != PadMode::Constant && dim.is(0) && !added.is(0) {
-                return Err(OpError::new(format!("{x} is empty, so only constant padding is possible")));
+                return Err(OpError::new(format!(
+                    "the tensor {x} is empty, so only constant padding is possible"
+                )));
             }
             let least = [before, after].into_iter().filter_map(Dim::as_known).min();
             if self.mode != PadMode::Constant && least.is_some_and(|n| n < 0) {
@@ -92,8 +94,8 @@ impl Operation for Pad {
     }
 }
 
-/// Returns the index of the element at position `at` of an axis of `size` elements; `None` for the padding constant.
-/// Reflection and wrapping repeat periodically, as in numpy.
+/// Returns the index of the tensor's element at position `at` of an axis of `size` elements. Positions outside the axis
+/// are padding: `None` stands for the padding value, and reflection and wrapping repeat periodically, as in numpy.
 pub fn source(mode: PadMode, at: i64, size: usize) -> Option<usize> {
     let n = i64::try_from(size).ok()?;
     let inside = if (0..n).contains(&at) {

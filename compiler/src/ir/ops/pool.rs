@@ -9,24 +9,24 @@ use super::window::{Attributes, Window, windows};
 use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count, strides, unravel};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// Function of a pooling window.
+/// Function that pooling computes of each window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PoolKind {
-    /// Maximum; padding is ignored.
+    /// Maximum of the window; padding is ignored.
     Max,
-    /// Flat index of the maximum in the input tensor, as i64.
+    /// Flat index in the input tensor of the window's maximum, as i64.
     MaxIndex {
-        /// True if the first spatial axis is the fastest.
+        /// True if the flat index counts the first spatial axis fastest (column-major).
         column_major: bool,
     },
     /// Mean.
     Average {
-        /// True if the divisor counts padding.
+        /// True if the divisor of the average counts padding elements.
         count_include_pad: bool,
     },
     /// `(sum |x|^p)^(1/p)`.
@@ -39,24 +39,24 @@ pub enum PoolKind {
 /// Pooling over the spatial axes of `x [N, C, spatial..]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
-    /// Function of a window.
+    /// Function that pooling computes of each window.
     pub kind: PoolKind,
-    /// Window extents, per spatial axis.
+    /// Extents of the pooling window, per spatial axis.
     pub kernel: Vec<usize>,
-    /// Strides, per spatial axis.
+    /// Strides of the pooling window, per spatial axis.
     pub strides: Vec<usize>,
-    /// Dilations, per spatial axis.
+    /// Dilations of the pooling window, per spatial axis.
     pub dilations: Vec<usize>,
     /// Padding before the input, per spatial axis.
     pub pads_begin: Vec<usize>,
     /// Padding after the input, per spatial axis.
     pub pads_end: Vec<usize>,
-    /// True if output extents round up; a window that would start in the end padding is dropped.
+    /// True if output extents of pooling round up; a window that would start in the end padding is dropped.
     pub ceil: bool,
 }
 
 impl Pool {
-    /// Returns the window along each spatial axis.
+    /// Returns the pooling window along each spatial axis.
     fn windows(&self, spatial: usize) -> Result<Vec<Window>, OpError> {
         if spatial == 0 {
             return Err(OpError::new("the input must have rank three or more"));
@@ -78,7 +78,7 @@ impl Operation for Pool {
         match self.kind {
             PoolKind::Max | PoolKind::MaxIndex { .. } => check::numeric(x, "the input")?,
             PoolKind::Average { .. } => check::float(x, "the input")?,
-            PoolKind::Lp { p: 0 } => return Err(OpError::new("the exponent p must not be 0")),
+            PoolKind::Lp { p: 0 } => return Err(OpError::new("the exponent p of Lp pooling must not be 0")),
             PoolKind::Lp { .. } => check::float(x, "the input")?,
         }
         let [batch, channels, spatial @ ..] = x.shape.as_slice() else {
@@ -91,6 +91,10 @@ impl Operation for Pool {
         }
         let dtype = if matches!(self.kind, PoolKind::MaxIndex { .. }) { DType::I64 } else { x.dtype };
         Ok(TensorDesc::new(dtype, shape))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -151,19 +155,20 @@ struct PoolWindows<'a> {
     output: &'a [usize],
 }
 
-/// One window on one plane.
+/// One position of the pooling window on one plane, which holds the spatial axes of one image and channel.
 struct WindowView<'a, T> {
-    /// Offset of the plane in the tensor.
+    /// Offset, in elements, of the plane (the spatial axes of one image and channel) in the tensor.
     start: usize,
     plane: &'a [T],
-    /// Offsets of the taps on the plane, row-major.
+    /// Offsets of the elements that the window covers, in row-major order. They count from the start of the plane.
     taps: &'a [usize],
-    /// Number of taps on the plane or its padding.
+    /// Number of elements that the window covers, including elements of the padding.
     padded: usize,
 }
 
 impl PoolWindows<'_> {
-    /// Applies `f` to every window.
+    /// Applies `f` to every position of the pooling window on every plane. A plane holds the spatial axes of one image
+    /// and channel.
     fn map<T: Sync, U: Copy + Default + Send>(
         &self,
         x: &[T],
@@ -184,7 +189,8 @@ impl PoolWindows<'_> {
         y
     }
 
-    /// Stores the taps of a window; returns the number of taps on the plane or its padding.
+    /// Stores the offsets of the input elements that a window covers in `taps`. Returns the number of elements that the
+    /// window covers, including elements of the padding.
     fn taps(&self, at: &[usize], taps: &mut Vec<usize>) -> usize {
         let (mut first, mut padded) = (0, 1usize);
         let (mut lengths, mut steps) = (Vec::new(), Vec::new());
@@ -205,7 +211,8 @@ impl PoolWindows<'_> {
 }
 
 impl<T: Copy> WindowView<'_, T> {
-    /// Returns the offset of the first maximum; `None` if the whole window lies in the padding.
+    /// Returns the offset of the window's first maximum in its plane (the spatial axes of one image and channel);
+    /// `None` if the whole window lies in the padding.
     fn argmax(&self, order: impl Fn(T, T) -> Ordering) -> Option<usize> {
         self.taps
             .iter()
@@ -213,7 +220,7 @@ impl<T: Copy> WindowView<'_, T> {
             .reduce(|best, at| if order(self.plane[at], self.plane[best]).is_gt() { at } else { best })
     }
 
-    /// Returns the flat index in the tensor of the first maximum; -1 if the whole window lies in the padding.
+    /// Returns the flat index in the tensor of the window's first maximum; -1 if the whole window lies in the padding.
     fn index(&self, order: impl Fn(T, T) -> Ordering, column_major: bool, sizes: &[usize]) -> i64 {
         let Some(mut offset) = self.argmax(order) else { return -1 };
         if column_major {
@@ -281,7 +288,8 @@ mod tests {
         assert_eq!(eval(&without, &x).floats().unwrap(), [2.0, 3.0, 5.0, 6.0]);
     }
 
-    /// Positions after the padded input, which exist because extents round up, never count.
+    /// Checks that average pooling does not count positions after the end padding. A window covers such positions if
+    /// output extents round up.
     #[test]
     fn averages_with_ceil() {
         let x = Array::f32(&[1, 1, 4], vec![1.0, 2.0, 3.0, 4.0]);

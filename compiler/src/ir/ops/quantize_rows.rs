@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// Largest quantized value; the smallest is its negative.
+/// Largest 8-bit value of a quantized row; the smallest is its negative.
 const MAX_QUANTIZED: f32 = 127.0;
-/// Factor from a row's maximum magnitude to its scale. A multiplication rounds alike on all devices; a division does
-/// not.
+/// A row's scale is its maximum magnitude times this factor. The code multiplies instead of dividing by 127, because a
+/// multiplication rounds the same way on all devices and a division does not.
 const SCALE_FACTOR: f32 = 1.0 / 127.0;
 
 /// Quantization of rows along the last axis to 8 bits.
@@ -39,6 +39,10 @@ impl Operation for QuantizeRows {
         Ok(TensorDesc::new(DType::U32, shape))
     }
 
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
+    }
+
     fn fusion(&self) -> Fusion {
         Fusion::Opaque
     }
@@ -56,7 +60,7 @@ impl Operation for QuantizeRows {
     }
 }
 
-/// Returns the packed words and the scale of a row.
+/// Quantizes a row; returns its packed words and then the bits of its scale.
 fn quantize_row(row: &[f32]) -> Vec<i64> {
     let max = row.iter().fold(0.0f32, |max, x| max.max(x.abs()));
     let factor = if max > 0.0 { MAX_QUANTIZED / max } else { 0.0 };
@@ -67,7 +71,7 @@ fn quantize_row(row: &[f32]) -> Vec<i64> {
     row.chunks(4).map(pack).chain([scale]).collect()
 }
 
-/// Dequantizes rows. Each row of `words` consists of packed words and its scale.
+/// Dequantizes rows. Each row of `words` consists of packed words, followed by the bits of the row's scale.
 ///
 /// # Errors
 /// If `words` is not an array of integers.
@@ -124,11 +128,14 @@ mod tests {
 
     #[test]
     fn rows_of_other_lengths_and_types_are_refused() {
-        let of = |dtype, shape: &[usize]| TensorDesc::from_sizes(dtype, shape);
-        assert!(QuantizeRows {}.infer(&[&of(DType::F16, &[2, 8])]).is_ok());
-        for x in
-            [of(DType::F32, &[2, 6]), of(DType::F32, &[2, 0]), of(DType::F32, &[]), of(DType::I32, &[2, 8])]
-        {
+        let tensor = |dtype, shape: &[usize]| TensorDesc::from_sizes(dtype, shape);
+        assert!(QuantizeRows {}.infer(&[&tensor(DType::F16, &[2, 8])]).is_ok());
+        for x in [
+            tensor(DType::F32, &[2, 6]),
+            tensor(DType::F32, &[2, 0]),
+            tensor(DType::F32, &[]),
+            tensor(DType::I32, &[2, 8]),
+        ] {
             assert!(QuantizeRows {}.infer(&[&x]).is_err());
         }
         let symbolic = TensorDesc::new(DType::F32, vec![Dim::known(2), Dim::symbol("n")]);

@@ -1,4 +1,4 @@
-//! The integers `start, start + step, ...`; no operands.
+//! A sequence of integers `start, start + step, ...`. The operator has no operands.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,14 +9,14 @@ use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionC
 use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// The integers `start, start + step, ...`; no operands.
+/// A sequence of integers `start, start + step, ...`. The operator has no operands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Range {
-    /// An integer type.
+    /// Element type of the range, an integer type.
     pub dtype: DType,
     /// First element.
     pub start: Dim,
-    /// Difference between adjacent elements.
+    /// Difference between adjacent elements of the range.
     pub step: i64,
     /// Number of elements.
     pub length: Dim,

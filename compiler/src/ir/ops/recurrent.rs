@@ -4,8 +4,8 @@
 //! 1. inputs times input weights plus additive biases, `[S, B, D, G * H]`;
 //! 2. recurrent weights `[D, H, G * H]`;
 //! 3. initial hidden state `[D, B, H]`; for an LSTM also the initial cell state;
-//! 4. if the payload requires it: peephole weights `[D, 3 * H]` (input, output, forget), or the recurrent bias of the
-//!    new gate `[D, H]`;
+//! 4. if the kind of cell requires it: peephole weights `[D, 3 * H]` (input, output, forget), or the recurrent bias of
+//!    the new gate `[D, H]`;
 //! 5. if `lengths`: sequence lengths, integers `[B]`.
 //!
 //! Gates have ONNX's order: update, reset, new (GRU); input, output, forget, cell (LSTM).
@@ -27,24 +27,25 @@ use crate::ir::tensor::TensorDesc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cell {
-    /// `h = f(x + h R)`.
+    /// Plain RNN: `h = f(x + h R)` with hidden state `h`, input term `x` and recurrent weights `R`.
     Rnn,
     /// Gated recurrent unit.
     Gru {
-        /// True if the reset gate multiplies `h R + bias` instead of `h`. The bias is then an operand.
+        /// True if the GRU's reset gate multiplies `h R + bias` instead of the hidden state `h`. The bias is then an
+        /// operand.
         linear_before_reset: bool,
     },
     /// Long short-term memory.
     Lstm {
-        /// True if the gates also see the cell state, through peephole weights.
+        /// True if the gates of the LSTM also read the cell state, through peephole weights.
         peepholes: bool,
-        /// True if the forget gate is one minus the input gate.
+        /// True if the LSTM's forget gate is one minus the input gate.
         coupled: bool,
     },
 }
 
 impl Cell {
-    /// Number of gates.
+    /// Number of gates of the cell.
     pub fn gates(self) -> usize {
         match self {
             Self::Rnn => 1,
@@ -53,7 +54,7 @@ impl Cell {
         }
     }
 
-    /// Number of activation functions per direction: of the gates, and of the cell state of an LSTM.
+    /// Number of activation functions per direction: 1 for an RNN, 2 for a GRU, 3 for an LSTM, as in ONNX.
     pub fn functions(self) -> usize {
         match self {
             Self::Rnn => 1,
@@ -62,13 +63,13 @@ impl Cell {
         }
     }
 
-    /// Number of states that one step passes to the next.
+    /// Number of states that one time step of the cell passes to the next: hidden state, and cell state for an LSTM.
     pub fn states(self) -> usize {
         if matches!(self, Self::Lstm { .. }) { 2 } else { 1 }
     }
 
-    /// True if an operand of extra weights (peepholes, or the bias of `linear_before_reset`) follows the initial
-    /// states.
+    /// True if the cell has an operand of extra weights (peepholes, or the bias of `linear_before_reset`) after the
+    /// initial states.
     pub fn has_extra_weights(self) -> bool {
         matches!(self, Self::Gru { linear_before_reset: true } | Self::Lstm { peepholes: true, .. })
     }
@@ -77,29 +78,56 @@ impl Cell {
 /// RNN, GRU and LSTM along a sequence, after the matmul of the inputs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recurrent {
-    /// Kind of cell.
+    /// Kind of recurrent cell.
     pub cell: Cell,
-    /// True for each direction that starts at the end of a sequence.
+    /// For each direction, true if it runs from the end of a sequence to its start.
     pub reverse: Vec<bool>,
-    /// Activation functions, direction by direction.
+    /// Activation functions of the gates: all functions of the first direction, then all functions of the second.
     pub functions: Vec<UnaryFn>,
-    /// Bound of the magnitude of the arguments of the gates' functions.
+    /// Maximum magnitude of the arguments of the gates' activation functions; larger arguments are clipped.
     pub clip: Option<f32>,
     /// True if the last operand holds the sequence lengths.
     pub lengths: bool,
-    /// Number of final states in the result.
+    /// Number of final states (hidden state, cell state) that the result contains.
     pub states: usize,
 }
 
 impl Recurrent {
-    /// Operand index of the extra weights; `None` without them.
+    /// Index of the operand that holds the extra weights (peepholes, or the recurrent bias of a GRU); `None` without them.
     pub fn extra_weights(&self) -> Option<usize> {
         self.cell.has_extra_weights().then_some(2 + self.cell.states())
     }
 
-    /// Number of operands.
+    /// Number of operands of the recurrent operator.
     pub fn operand_count(&self) -> usize {
         2 + self.cell.states() + usize::from(self.cell.has_extra_weights()) + usize::from(self.lengths)
+    }
+
+    /// Checks the types and shapes of the operands after the gate inputs. `sizes` are the directions, the sequences, the
+    /// hidden units of a gate and the hidden units of all gates.
+    fn check_operands(&self, sizes: [&Dim; 4], others: &[&TensorDesc]) -> Result<(), OpError> {
+        let [directions, batch, hidden, all] = sizes;
+        let peepholes = hidden.scale(3);
+        let mut wanted = vec![("the recurrent weights", vec![directions, hidden, all])];
+        wanted.resize(1 + self.cell.states(), ("an initial state", vec![directions, batch, hidden]));
+        if self.cell.has_extra_weights() {
+            let each = if self.cell.gates() == 4 { &peepholes } else { hidden };
+            wanted.push(("the extra weights", vec![directions, each]));
+        }
+        for ((role, shape), given) in wanted.iter().zip(others) {
+            check::float(given, role)?;
+            if given.rank() != shape.len() {
+                return Err(OpError::new(format!("{role} must have rank {}, not {given}", shape.len())));
+            }
+            for (a, b) in given.shape.iter().zip(shape) {
+                check::equal_sizes(a, b, role)?;
+            }
+        }
+        if let Some(lengths) = others.last().filter(|_| self.lengths) {
+            check::indices(lengths)?;
+            check::vector(lengths, batch, "the sequence lengths")?;
+        }
+        Ok(())
     }
 }
 
@@ -110,18 +138,20 @@ impl Operation for Recurrent {
         let [steps, batch, directions, all] = x.shape.as_slice() else {
             return Err(OpError::new(format!("the gate inputs must have rank 4, found {x}")));
         };
-        let gates = Dim::from(self.cell.gates());
-        let hidden = all.div_exact(&gates).ok_or_else(|| {
-            OpError::new(format!("{all} columns do not divide into {} gates", self.cell.gates()))
+        let gates = self.cell.gates();
+        let hidden = all.div_exact(&Dim::from(gates)).ok_or_else(|| {
+            OpError::new(format!("{all} columns of gate inputs do not divide into {gates} gates"))
         })?;
         if hidden.as_known().is_none_or(|h| h < 1) {
             return Err(OpError::new(format!(
-                "the number of units must be known and positive, found {hidden}"
+                "the number of hidden units must be known and positive, found {hidden}"
             )));
         }
         if !directions.is(i64::try_from(self.reverse.len()).unwrap_or(-1)) || self.reverse.is_empty() {
             let declared = self.reverse.len();
-            return Err(OpError::new(format!("{directions} directions, but {declared} are declared")));
+            return Err(OpError::new(format!(
+                "the gate inputs have {directions} directions, but the operator declares {declared}"
+            )));
         }
         if self.functions.len() != self.cell.functions() * self.reverse.len() {
             let wanted = self.cell.functions() * self.reverse.len();
@@ -130,33 +160,18 @@ impl Operation for Recurrent {
         }
         if self.states > self.cell.states() {
             let most = self.cell.states();
-            return Err(OpError::new(format!("{} final states, but the cell has {most}", self.states)));
+            return Err(OpError::new(format!(
+                "{} final states are requested, but the cell has only {most} states",
+                self.states
+            )));
         }
-        let state = vec![directions.clone(), batch.clone(), hidden.clone()];
-        let mut wanted =
-            vec![(vec![directions.clone(), hidden.clone(), all.clone()], "the recurrent weights")];
-        for _ in 0..self.cell.states() {
-            wanted.push((state.clone(), "an initial state"));
-        }
-        if self.cell.has_extra_weights() {
-            let each = if self.cell.gates() == 4 { hidden.scale(3) } else { hidden.clone() };
-            wanted.push((vec![directions.clone(), each], "the extra weights"));
-        }
-        for ((shape, role), given) in wanted.iter().zip(&inputs[1..]) {
-            check::float(given, role)?;
-            if given.rank() != shape.len() {
-                return Err(OpError::new(format!("{role} must have rank {}, not {given}", shape.len())));
-            }
-            for (a, b) in given.shape.iter().zip(shape) {
-                check::equal_sizes(a, b, role)?;
-            }
-        }
-        if let Some(lengths) = inputs.last().filter(|_| self.lengths) {
-            check::indices(lengths)?;
-            check::vector(lengths, batch, "the sequence lengths")?;
-        }
+        self.check_operands([directions, batch, &hidden, all], &inputs[1..])?;
         let rows = steps.add(&Dim::from(self.states));
         Ok(TensorDesc::new(x.dtype, vec![rows, directions.clone(), batch.clone(), hidden]))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -189,7 +204,7 @@ impl Operation for Recurrent {
     }
 }
 
-/// Sizes of a recurrence.
+/// Sizes of a recurrent operator: time steps, sequences, directions and hidden units.
 struct Sizes {
     steps: usize,
     batch: usize,
@@ -198,14 +213,14 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Offset of the result of a sequence at a step.
+    /// Returns the offset, in elements, of a hidden state in the result: the state of sequence `b` in direction `d` at a step.
     fn row(&self, step: usize, d: usize, b: usize) -> usize {
         ((step * self.directions + d) * self.batch + b) * self.hidden
     }
 }
 
 impl Recurrent {
-    /// Computes one direction of one sequence.
+    /// Computes one direction of a recurrent operator for one sequence of the batch.
     fn sequence(&self, operands: &[&[f32]], s: &Sizes, d: usize, b: usize, length: usize, out: &mut [f32]) {
         let (hidden, all) = (s.hidden, s.hidden * self.cell.gates());
         let weights = &operands[1][d * hidden * all..][..hidden * all];
@@ -235,7 +250,7 @@ impl Recurrent {
     }
 }
 
-/// One step of one sequence.
+/// One time step of a recurrent operator for one sequence of the batch.
 struct TimeStep<'a> {
     op: &'a Recurrent,
     functions: &'a [UnaryFn],
@@ -246,7 +261,7 @@ struct TimeStep<'a> {
 }
 
 impl TimeStep<'_> {
-    /// Returns the dot product of a state with the recurrent weights of unit `j` of a gate.
+    /// Returns the dot product of a hidden state with the recurrent weights of hidden unit `j` of a gate.
     fn product(&self, state: &[f32], gate: usize, j: usize) -> f32 {
         let column = gate * self.hidden + j;
         let products = state.iter().zip(self.weights[column..].iter().step_by(self.x.len()));
@@ -262,7 +277,7 @@ impl TimeStep<'_> {
         eval_unary(self.functions[function], bound)
     }
 
-    /// Returns the peephole term of a gate; 0 without peepholes.
+    /// Returns the peephole term of gate `i` for hidden unit `j`; 0 if the cell has no peephole weights.
     fn peephole(&self, i: usize, j: usize, cell_state: f32) -> f32 {
         self.extra.get(i * self.hidden + j).map_or(0.0, |w| w * cell_state)
     }

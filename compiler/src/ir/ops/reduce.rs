@@ -1,4 +1,4 @@
-//! Reduction of the elements along axes.
+//! Reduction of a tensor along axes, such as a sum or a maximum.
 
 use rayon::prelude::{IntoParallelIterator, ParallelIterator};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::ir::tensor::{DType, TensorDesc};
 /// Function of a reduction, by ONNX's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[expect(missing_docs, reason = "the names are ONNX's operators")]
+#[expect(missing_docs, reason = "the variants have the names of ONNX's reductions")]
 pub enum ReduceKind {
     Sum,
     Mean,
@@ -27,14 +27,14 @@ pub enum ReduceKind {
     SumSquare,
 }
 
-/// Reduction of the elements along axes.
+/// Reduction of a tensor along axes, such as a sum or a maximum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reduce {
     /// Function.
     pub kind: ReduceKind,
-    /// Sorted, distinct axes. Without axes, each element is reduced alone, so `L1` is the absolute value.
+    /// Axes to reduce, sorted and distinct. Without axes, each element is reduced alone, so `L1` is the absolute value.
     pub axes: Vec<usize>,
-    /// True if reduced axes stay with size 1.
+    /// True if reduced axes remain in the result with size 1.
     pub keepdims: bool,
 }
 
@@ -45,7 +45,10 @@ impl Operation for Reduce {
             check::numeric(x, "the input")?;
         }
         if self.axes.windows(2).any(|pair| pair[0] >= pair[1]) {
-            return Err(OpError::new(format!("axes {:?} are not sorted and distinct", self.axes)));
+            return Err(OpError::new(format!(
+                "the axes {:?} of a reduction are not sorted and distinct",
+                self.axes
+            )));
         }
         for axis in &self.axes {
             check::axis(x, *axis)?;
@@ -59,6 +62,10 @@ impl Operation for Reduce {
             }
         }
         Ok(TensorDesc::new(x.dtype, shape))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -89,7 +96,7 @@ impl Operation for Reduce {
 }
 
 impl Reduce {
-    /// Applies `f` to the elements that each result element combines.
+    /// For each element of the result, applies `f` to the input elements that are reduced to it.
     fn lanes<T: Copy + Send + Sync>(&self, shape: &[usize], x: &[T], f: impl Fn(&[T]) -> T + Sync) -> Vec<T> {
         let (mut sizes, mut steps) = ([vec![], vec![]], [vec![], vec![]]);
         for (i, (size, stride)) in shape.iter().zip(strides(shape)).enumerate() {
@@ -110,7 +117,7 @@ impl Reduce {
     }
 }
 
-/// Reduces floats; NaN propagates.
+/// Reduces floats to one value; NaN propagates.
 fn reduce_floats(kind: ReduceKind, x: &[f32]) -> f32 {
     let sum = |f: fn(f64) -> f64| x.iter().map(|v| f(f64::from(*v))).sum::<f64>();
     let extreme = |worst: f32, better: fn(f32, f32) -> bool| {
@@ -131,7 +138,7 @@ fn reduce_floats(kind: ReduceKind, x: &[f32]) -> f32 {
     value as f32
 }
 
-/// Reduces integers with wrapping arithmetic; fractions are truncated towards zero.
+/// Reduces integers to one value with wrapping arithmetic; fractions are truncated towards zero.
 fn reduce_ints(kind: ReduceKind, dtype: DType, x: &[i64]) -> i64 {
     let exact = |v: i64| if dtype == DType::U64 { i128::from(v as u64) } else { i128::from(v) };
     let real = |f: fn(f64) -> f64| x.iter().map(|v| f(exact(*v) as f64)).sum::<f64>();

@@ -1,18 +1,18 @@
-//! Conversion of a tensor to another layout.
+//! Conversion of a tensor to another memory layout.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::Array;
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::{Layout, TensorDesc};
 
-/// Conversion of a tensor to another layout.
+/// Conversion of a tensor to another memory layout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relayout {
-    /// Layout of the result.
+    /// Memory layout of the converted tensor.
     pub layout: Layout,
 }
 
@@ -20,9 +20,15 @@ impl Operation for Relayout {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
         let [x] = exact_operands(inputs)?;
         if !self.layout.holds(&x.shape) {
-            return Err(OpError::new(format!("the layout needs 2 to 5 axes, found {x}")));
+            return Err(OpError::new(format!(
+                "the layout of a relayout's result needs 2 to 5 axes, found {x}"
+            )));
         }
         Ok(TensorDesc { layout: self.layout, ..x.clone() })
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {

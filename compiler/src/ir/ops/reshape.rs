@@ -1,4 +1,4 @@
-//! A new shape for the elements in row-major order.
+//! Change of a tensor's shape. The elements keep their row-major order.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,10 +9,10 @@ use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionC
 use crate::ir::ops::check::{self, equal_sizes, exact_operands};
 use crate::ir::tensor::{MAX_RANK, TensorDesc};
 
-/// A new shape for the elements in row-major order.
+/// Change of a tensor's shape. The elements keep their row-major order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reshape {
-    /// Shape of the result.
+    /// New shape of the tensor.
     pub shape: Vec<Dim>,
 }
 

@@ -15,20 +15,21 @@ use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// Accepted scales. The width of an antialiasing filter is the reciprocal, so extreme scales would exhaust memory.
+/// Range of the accepted scales of a resize. The width of an antialiasing filter is the reciprocal of the scale, so
+/// extreme scales would exhaust memory.
 const SCALES: RangeInclusive<f32> = 1e-6..=1e6;
 
 /// Interpolation filter.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Filter {
-    /// The nearest element; fractions are rounded as named.
+    /// The nearest element; fractional positions are rounded by the given rule.
     Nearest(NearestRound),
     /// Linear interpolation along each axis.
     Linear,
     /// Cubic interpolation along each axis.
     Cubic {
-        /// Coefficient of Keys' kernel, usually -0.75.
+        /// Coefficient of Keys' cubic convolution kernel, usually -0.75.
         a: f32,
     },
 }
@@ -65,17 +66,18 @@ pub struct Resize {
     pub filter: Filter,
     /// Mapping of output positions to input positions.
     pub coordinates: Coordinates,
-    /// Scale of each axis as the model states it: output extent over input extent.
+    /// Scale of each axis as the model states it: the output extent divided by the input extent.
     pub scales: Vec<f32>,
     /// Output shape.
     pub sizes: Vec<Dim>,
-    /// Region for `TfCropAndResize`: all starts, then all ends; otherwise empty.
+    /// Region of the input that `TfCropAndResize` reads: the starts of all axes, then the ends; empty in other modes.
     pub roi: Vec<f32>,
-    /// Value outside the region for `TfCropAndResize`.
+    /// Value of output elements outside the region of `TfCropAndResize`.
     pub extrapolation: f32,
-    /// True if the filter widens when the tensor shrinks.
+    /// True if the interpolation filter widens when the tensor shrinks.
     pub antialias: bool,
-    /// True if weights outside the input are dropped and the others renormalized; false if they go to the edge element.
+    /// True if filter weights outside the input are dropped and the others renormalized; false if these weights go to
+    /// the edge element.
     pub exclude_outside: bool,
 }
 
@@ -85,7 +87,7 @@ impl Operation for Resize {
         let rank = x.rank();
         if self.sizes.len() != rank || self.scales.len() != rank {
             return Err(OpError::new(format!(
-                "{} sizes and {} scales are given for {x}",
+                "a resize needs one size and one scale per axis of {x}, found {} sizes and {} scales",
                 self.sizes.len(),
                 self.scales.len()
             )));
@@ -96,7 +98,7 @@ impl Operation for Resize {
         if self.coordinates == Coordinates::TfCropAndResize
             && (self.roi.len() != 2 * rank || self.roi.iter().any(|r| !r.is_finite()))
         {
-            return Err(OpError::new(format!("`roi` must have {} finite numbers", 2 * rank)));
+            return Err(OpError::new(format!("`roi` of a resize must have {} finite numbers", 2 * rank)));
         }
         if self.antialias && matches!(self.filter, Filter::Nearest(_)) {
             return Err(OpError::new("antialiasing is not defined for nearest-neighbor resizing"));
@@ -104,7 +106,7 @@ impl Operation for Resize {
         if let Filter::Cubic { a } = self.filter
             && !a.is_finite()
         {
-            return Err(OpError::new("the cubic coefficient is not finite"));
+            return Err(OpError::new("the coefficient of cubic resizing is not finite"));
         }
         for ((d, size), scale) in x.shape.iter().zip(&self.sizes).zip(&self.scales) {
             let refused = match (d.as_known(), size.as_known()) {
@@ -118,7 +120,9 @@ impl Operation for Resize {
                 _ => false,
             };
             if refused {
-                return Err(OpError::new(format!("extent {d} scaled by {scale} does not give {size}")));
+                return Err(OpError::new(format!(
+                    "an extent of {d} scaled by {scale} does not give the output extent {size}"
+                )));
             }
         }
         Ok(TensorDesc::new(x.dtype, self.sizes.clone()))
@@ -163,13 +167,13 @@ impl Operation for Resize {
 }
 
 impl Resize {
-    /// True if the elements along an axis do not change.
+    /// True if a resize does not change the elements along an axis.
     pub fn is_identity(&self, axis: usize, input: usize, output: usize) -> bool {
         let scale = self.scales.get(axis).copied().unwrap_or(1.0);
         input == output && scale == 1.0 && self.coordinates != Coordinates::TfCropAndResize
     }
 
-    /// Computes weighted sums along one axis after another.
+    /// Resizes a tensor by weighted sums along one axis after another.
     fn resample(&self, mut x: Vec<f64>, from: &[usize], to: &[usize]) -> Vec<f64> {
         let mut shape = from.to_vec();
         for (axis, output) in to.iter().enumerate() {
@@ -190,7 +194,7 @@ impl Resize {
         x
     }
 
-    /// Selects the nearest elements along one axis after another, without arithmetic.
+    /// Resizes a tensor by selecting the nearest elements along one axis after another, without arithmetic.
     fn resample_nearest(&self, mut x: Vec<i64>, from: &[usize], to: &[usize]) -> Vec<i64> {
         let mut shape = from.to_vec();
         for (axis, output) in to.iter().enumerate() {
@@ -211,12 +215,13 @@ impl Resize {
     }
 }
 
-/// Converts an integer of a declared type to a real number.
+/// Converts an integer of a declared type to f64; u64 values are stored as i64.
 fn real(dtype: DType, v: i64) -> f64 {
     if dtype == DType::U64 { v as u64 as f64 } else { v as f64 }
 }
 
-/// Rounds to the nearest integer of a type, ties to even; saturates.
+/// Rounds to the nearest integer of a type, ties to even. Values outside the type's range become its minimum or
+/// maximum.
 fn integer(dtype: DType, v: f64) -> i64 {
     let v = v.round_ties_even();
     if dtype == DType::U64 {
@@ -343,7 +348,8 @@ mod tests {
         agrees(&op, &counted(&[4, 4]), &[7.6, 10.0, 10.0, 12.4, 10.0, 10.0, 10.0, 10.0, 10.0]);
     }
 
-    /// 1/3 is not an f32; a scale that rounds the quotient of the extents is replaced by the exact quotient.
+    /// Checks that a stated scale is replaced by the exact quotient of the extents if rounding that quotient to f32
+    /// gives the scale. For example, 1/3 is not exact in f32.
     #[test]
     fn exact_quotients() {
         let floor = Filter::Nearest(NearestRound::Floor);

@@ -1,18 +1,18 @@
-//! Weights of a [`Resize`] along one axis: the input elements of each output element.
+//! Weights of a [`Resize`] along one axis: the input elements from which each output element is computed, with their weights.
 
 use super::resize::{Coordinates, Filter, NearestRound, Resize};
 
-/// Computation of one output element along an axis.
+/// Computation of one output element of a resize along an axis.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Sample {
-    /// Weighted sum of input elements: pairs of index and weight, in order of the index.
+    /// Weighted sum of input elements: pairs of an input index and a weight, sorted by index.
     Taps(Vec<(usize, f64)>),
-    /// The extrapolation value, outside the region.
+    /// The output element lies outside the region of `TfCropAndResize` and gets the extrapolation value.
     Extrapolated,
 }
 
 impl Resize {
-    /// Returns the computation of each output element along an axis with the given extents.
+    /// Returns the computation of each output element of a resize along an axis with the given extents.
     pub fn samples(&self, axis: usize, input: usize, output: usize) -> Vec<Sample> {
         let ratio = Ratio::new(self.scales.get(axis).copied().unwrap_or(1.0), input, output);
         let rank = self.sizes.len();
@@ -34,7 +34,7 @@ impl Resize {
             .collect()
     }
 
-    /// Returns the elements within `reach` of position `x`, with their weights.
+    /// Returns the input elements within `reach` of position `x` along an axis, with their filter weights.
     fn taps(&self, x: f64, ratio: &Ratio, reach: f64, weight: impl Fn(f64) -> f64) -> Vec<(usize, f64)> {
         let widen = if self.antialias { ratio.scale().min(1.0) } else { 1.0 };
         let last = (ratio.input - 1.0).max(0.0);
@@ -63,11 +63,11 @@ impl Resize {
     }
 }
 
-/// Scale along one axis.
+/// Scale of a resize along one axis.
 struct Ratio {
     input: f64,
     output: f64,
-    /// Stated scale; `None` if it is the quotient of the extents rounded to f32.
+    /// Scale that the model states; `None` if that scale is the quotient of the extents rounded to f32.
     stated: Option<f64>,
 }
 
@@ -82,7 +82,8 @@ impl Ratio {
         self.stated.unwrap_or(self.output / self.input)
     }
 
-    /// Converts a length of the output to a length of the input, exactly if the scale is a quotient.
+    /// Converts a length along the output axis to a length along the input axis, without the rounding error of an f32
+    /// scale if the model's scale is the quotient of the extents.
     fn shrink(&self, length: f64) -> f64 {
         match self.stated {
             Some(scale) => length / scale,
@@ -90,14 +91,15 @@ impl Ratio {
         }
     }
 
-    /// Output extent before rounding to an integer.
+    /// Output extent of a resize along an axis, before rounding to an integer.
     fn width(&self) -> f64 {
         self.stated.map_or(self.output, |scale| scale * self.input)
     }
 }
 
 impl Coordinates {
-    /// Returns the input position of an output position; `region` is the start and end of a crop.
+    /// Returns the input position that a resize reads for output position `y`. `region` is the start and end of the
+    /// cropped range, used by `TfCropAndResize`.
     fn source(self, y: f64, ratio: &Ratio, region: (f64, f64)) -> f64 {
         let half_pixel = ratio.shrink(y + 0.5) - 0.5;
         match self {
@@ -136,7 +138,7 @@ impl NearestRound {
     }
 }
 
-/// Keys' cubic convolution kernel.
+/// Returns Keys' cubic convolution kernel with coefficient `a` at distance `d`, in elements.
 fn keys(a: f64, d: f64) -> f64 {
     if d <= 1.0 {
         ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0

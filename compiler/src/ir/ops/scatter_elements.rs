@@ -18,7 +18,7 @@ use crate::ir::tensor::{DType, TensorDesc};
 pub struct ScatterElements {
     /// The axis.
     pub axis: usize,
-    /// Combination of an update with the existing element.
+    /// Function that combines an update with the existing element.
     pub combine: Combine,
 }
 
@@ -29,6 +29,10 @@ impl Operation for ScatterElements {
         check_inside(x, indices, self.axis)?;
         check_updates(self.combine, x, updates, &indices.shape)?;
         Ok(TensorDesc::new(x.dtype, x.shape.clone()))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -47,7 +51,7 @@ impl Operation for ScatterElements {
     }
 }
 
-/// Checks that the updates have the tensor's type and the given shape, and that the type can be combined.
+/// Checks that a scatter's updates have the tensor's type and the given shape, and that the type can be combined.
 pub(super) fn check_updates(
     combine: Combine,
     x: &TensorDesc,
@@ -58,7 +62,7 @@ pub(super) fn check_updates(
         && shape.iter().zip(&updates.shape).all(|(a, b)| check::equal_sizes(a, b, "sizes").is_ok());
     if check::same_type(&[x, updates]).is_err() || !same {
         let needed = TensorDesc::new(x.dtype, shape.to_vec());
-        return Err(OpError::new(format!("updates must be {needed}, not {updates}")));
+        return Err(OpError::new(format!("the updates of a scatter must be {needed}, not {updates}")));
     }
     if combine != Combine::Replace && x.dtype == DType::Bool {
         return Err(OpError::new("updates of type bool can only replace elements"));
@@ -66,7 +70,8 @@ pub(super) fn check_updates(
     Ok(())
 }
 
-/// Returns a copy of a tensor with runs of `length` updates combined into it at the given offsets, in order.
+/// Returns a copy of a tensor into which a scatter's updates are combined. For each offset in `starts`, in order, the
+/// next `length` updates are combined with the elements from that offset on.
 pub(super) fn scatter(
     combine: Combine,
     x: &Array,

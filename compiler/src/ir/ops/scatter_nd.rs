@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::{Array, count};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Combine, Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::ops::gather_nd::{starts, tuple_length};
@@ -16,7 +16,7 @@ use crate::ir::tensor::TensorDesc;
 /// updates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScatterNd {
-    /// Combination of an update with the existing element.
+    /// Function that combines an update with the existing element.
     pub combine: Combine,
 }
 
@@ -30,6 +30,10 @@ impl Operation for ScatterNd {
         shape.extend(x.shape.iter().skip(tuple).cloned());
         check_updates(self.combine, x, updates, &shape)?;
         Ok(TensorDesc::new(x.dtype, x.shape.clone()))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {

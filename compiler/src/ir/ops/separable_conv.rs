@@ -12,23 +12,22 @@ use super::check;
 use super::conv::Conv;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::element::{Arg, EpilogueStep};
 use crate::ir::eval::apply_epilogue;
 use crate::ir::graph::epilogue_type;
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// Index of the first operand of the epilogue.
+/// Index of the first operand of a separable convolution that belongs to the epilogue.
 pub const FIRST_EPILOGUE_OPERAND: usize = 3;
 
 /// A depthwise convolution followed by a pointwise convolution.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SeparableConv {
-    /// Depthwise convolution; a bias is part of the epilogue.
+    /// The depthwise convolution, without its bias, which the epilogue adds.
     pub depthwise: Conv,
     /// Epilogue of the depthwise convolution: `#0` is its result, `@k` is operand k of this operator.
-    #[serde(rename = "chain")]
     pub epilogue: Vec<EpilogueStep>,
     /// True if the last operand is the bias of the pointwise convolution.
     pub bias: bool,
@@ -42,7 +41,7 @@ struct Operands<'a, T> {
 }
 
 impl SeparableConv {
-    /// Returns a pointwise convolution over `axes` spatial axes.
+    /// Returns the attributes of a pointwise convolution over `axes` spatial axes.
     pub fn pointwise(axes: usize) -> Conv {
         let (ones, zeros) = (vec![1; axes], vec![0; axes]);
         Conv { strides: ones.clone(), dilations: ones, pads_begin: zeros.clone(), pads_end: zeros, group: 1 }
@@ -69,8 +68,9 @@ impl Operation for SeparableConv {
         for (i, arg) in self.epilogue.iter().flat_map(|s| &s.args).enumerate() {
             if let Arg::Input(k) = arg {
                 let operand = inputs.get(*k as usize).filter(|_| *k as usize >= FIRST_EPILOGUE_OPERAND);
-                let operand =
-                    operand.ok_or_else(|| OpError::new("an epilogue step names a missing operand"))?;
+                let operand = operand.ok_or_else(|| {
+                    OpError::new("a step of the depthwise epilogue reads an operand that does not exist")
+                })?;
                 check::broadcasts_to(operand, &intermediate.shape, &format!("argument {i} of the epilogue"))?;
             }
         }
@@ -83,6 +83,10 @@ impl Operation for SeparableConv {
         let inputs: Vec<&TensorDesc> =
             [&intermediate, operands.pointwise].into_iter().chain(operands.bias).collect();
         Self::pointwise(intermediate.rank().saturating_sub(2)).infer(&inputs)
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -145,19 +149,19 @@ mod tests {
 
     #[test]
     fn shapes_and_refusals() {
-        let of = |shape: &[usize]| TensorDesc::from_sizes(DType::F16, shape);
+        let tensor = |shape: &[usize]| TensorDesc::from_sizes(DType::F16, shape);
         let x = TensorDesc::new(DType::F16, vec![Dim::symbol("n"), Dim::known(4), Dim::symbol("w")]);
-        let (depthwise, pointwise, shift) = (of(&[4, 1, 2]), of(&[6, 4, 1]), of(&[4, 1]));
+        let (depthwise, pointwise, shift) = (tensor(&[4, 1, 2]), tensor(&[6, 4, 1]), tensor(&[4, 1]));
         let infer = |group, bias, inputs: &[&TensorDesc]| op(group, bias).infer(inputs);
         let y = infer(4, false, &[&x, &depthwise, &pointwise, &shift]).unwrap();
         assert_eq!(y.to_string(), "f16[n, 6, w]");
-        assert!(infer(4, true, &[&x, &depthwise, &pointwise, &shift, &of(&[6])]).is_ok());
+        assert!(infer(4, true, &[&x, &depthwise, &pointwise, &shift, &tensor(&[6])]).is_ok());
         assert!(infer(4, true, &[&x, &depthwise, &pointwise, &shift]).is_err());
         assert!(infer(4, false, &[&x, &depthwise, &pointwise]).is_err());
         assert!(infer(4, false, &[&x, &depthwise]).is_err());
         assert!(infer(2, false, &[&x, &depthwise, &pointwise, &shift]).is_err());
-        assert!(infer(4, false, &[&x, &depthwise, &of(&[6, 4, 2]), &shift]).is_err());
-        assert!(infer(4, false, &[&x, &depthwise, &of(&[6, 3, 1]), &shift]).is_err());
-        assert!(infer(4, false, &[&x, &depthwise, &pointwise, &of(&[3, 1])]).is_err());
+        assert!(infer(4, false, &[&x, &depthwise, &tensor(&[6, 4, 2]), &shift]).is_err());
+        assert!(infer(4, false, &[&x, &depthwise, &tensor(&[6, 3, 1]), &shift]).is_err());
+        assert!(infer(4, false, &[&x, &depthwise, &pointwise, &tensor(&[3, 1])]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! A small integer tensor whose elements are symbolic dimensions; no operands.
+//! A small integer tensor whose elements are symbolic dimensions. The operator has no operands.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +9,12 @@ use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionC
 use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// A small integer tensor whose elements are symbolic dimensions; no operands.
+/// A small integer tensor whose elements are symbolic dimensions. The operator has no operands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShapeValues {
     /// An integer type.
     pub dtype: DType,
-    /// Shape of the tensor.
+    /// Shape of the tensor whose elements are the values of symbolic dimensions.
     pub shape: Vec<usize>,
     /// Elements, row-major.
     pub values: Vec<Dim>,
@@ -24,7 +24,10 @@ impl Operation for ShapeValues {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
         let [] = exact_operands(inputs)?;
         if !self.dtype.is_integer() {
-            return Err(OpError::new(format!("sizes must have an integer type, not {}", self.dtype.name())));
+            return Err(OpError::new(format!(
+                "a tensor of sizes must have an integer type, not {}",
+                self.dtype.name()
+            )));
         }
         if count(&self.shape) != self.values.len() {
             let n = self.values.len();

@@ -1,4 +1,4 @@
-//! `out[i] = x[starts + i * steps]` per axis.
+//! A strided slice of a tensor: `out[i] = x[starts + i * steps]` along every axis.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,19 +10,19 @@ use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionC
 use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::TensorDesc;
 
-/// `out[i] = x[starts + i * steps]` per axis.
+/// A strided slice of a tensor: `out[i] = x[starts + i * steps]` along every axis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slice {
-    /// First element, per axis.
+    /// Index of the slice's first element, per axis.
     pub starts: Vec<Dim>,
-    /// Step, per axis; may be negative, never zero.
+    /// Distance between adjacent elements of the slice, per axis; may be negative, never zero.
     pub steps: Vec<i64>,
-    /// Number of elements, per axis.
+    /// Number of elements of the slice, per axis.
     pub sizes: Vec<Dim>,
 }
 
 impl Slice {
-    /// Fails if an element is outside the axis for all values of the symbols.
+    /// Fails if the slice reads an element that is outside the axis whatever values the symbols have.
     fn check_axis(&self, axis: usize, dim: &Dim) -> Result<(), String> {
         let (start, step, size) = (&self.starts[axis], self.steps[axis], &self.sizes[axis]);
         if step == 0 {
@@ -37,10 +37,10 @@ impl Slice {
         let outside =
             |at: &Dim| at.as_known().is_some_and(|v| v < 0) || dim.sub(at).as_known().is_some_and(|v| v <= 0);
         if let Some(at) = bounds.into_iter().find(|at| outside(at)) {
-            return Err(format!("element {at} is outside the axis of size {dim}"));
+            return Err(format!("the slice reads element {at}, which is outside the axis of size {dim}"));
         }
         if matches!(step, 1 | -1) && dim.sub(size).as_known().is_some_and(|v| v < 0) {
-            return Err(format!("{size} elements exceed the axis of size {dim}"));
+            return Err(format!("the slice of {size} elements exceeds the axis of size {dim}"));
         }
         Ok(())
     }
@@ -52,7 +52,7 @@ impl Operation for Slice {
         let rank = x.rank();
         if self.starts.len() != rank || self.steps.len() != rank || self.sizes.len() != rank {
             return Err(OpError::new(format!(
-                "the numbers of starts, steps and sizes must be the rank of {x}"
+                "`starts`, `steps` and `sizes` must each have one number per axis of {x}"
             )));
         }
         for (axis, dim) in x.shape.iter().enumerate() {

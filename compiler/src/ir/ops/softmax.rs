@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
@@ -26,6 +26,10 @@ impl Operation for Softmax {
         Ok(TensorDesc::new(x.dtype, x.shape.clone()))
     }
 
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
+    }
+
     fn fusion(&self) -> Fusion {
         Fusion::Reduce
     }
@@ -43,7 +47,8 @@ impl Operation for Softmax {
     }
 }
 
-/// Computes the softmax of one lane. It is numerically stable, because every exponent is at most 0.
+/// Computes the softmax of a lane, which is the sequence of elements along the axis. The computation is numerically
+/// stable, because every exponent is at most 0.
 pub(crate) fn softmax(x: &[f32], log: bool, result: &mut [f32]) {
     let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     for (r, x) in result.iter_mut().zip(x) {

@@ -1,7 +1,7 @@
 //! The contents of a state: device memory that survives a run, zero before the first run.
 //!
-//! The value is the contents at the start of the run. A store of the graph sets the contents at the end
-//! ([`crate::ir::graph::Graph::add_store`]).
+//! The operator's value is the contents at the start of the run. A store of the graph sets the contents at the end of
+//! the run ([`crate::ir::graph::Graph::add_store`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionC
 use crate::ir::ops::check::exact_operands;
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// The contents of a state. Functions of a bundle use one state per name.
+/// The contents of a state. Functions of a bundle that name the same state share its memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// Name of the state.
@@ -29,6 +29,10 @@ impl Operation for State {
         Ok(TensorDesc::new(self.dtype, self.shape.iter().copied().map(Dim::from).collect()))
     }
 
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
+    }
+
     fn fusion(&self) -> Fusion {
         Fusion::Opaque
     }
@@ -37,7 +41,7 @@ impl Operation for State {
         Facts::new(LayoutClass::RowMajor, PrecisionClass::State, Exactness::Independent)
     }
 
-    /// Returns zeros; an evaluation with states uses their contents instead.
+    /// Returns zeros, the contents before the first run. An evaluation that keeps states uses their contents instead.
     fn eval(&self, _inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         Ok(Array::zeros(self.dtype, out))
     }

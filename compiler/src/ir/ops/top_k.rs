@@ -18,11 +18,11 @@ use crate::ir::tensor::{DType, TensorDesc};
 pub struct TopK {
     /// The axis.
     pub axis: usize,
-    /// Number of selected elements.
+    /// Number of elements that are selected along the axis.
     pub k: usize,
-    /// True for the largest elements, false for the smallest.
+    /// True to select the largest elements, false to select the smallest.
     pub largest: bool,
-    /// True if the result holds the indices, false for the values.
+    /// True if the result holds the indices of the selected elements, false if it holds their values.
     pub indices: bool,
 }
 
@@ -37,6 +37,10 @@ impl Operation for TopK {
         let mut shape = x.shape.clone();
         shape[self.axis] = Dim::known(k);
         Ok(TensorDesc::new(if self.indices { DType::I64 } else { x.dtype }, shape))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {
@@ -65,8 +69,8 @@ impl Operation for TopK {
 }
 
 impl TopK {
-    /// Selects k elements of each lane; `result` maps index and value of a selected element to an element of the
-    /// result.
+    /// Selects k elements of each lane, the sequence of elements along the axis. The function `result` gets the index
+    /// and the value of a selected element and returns the element of the result.
     fn select<T: Copy + Send + Sync, U: Copy + Default + Send>(
         &self,
         shape: &[usize],

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::{Array, strides};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::movement;
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::ops::check::{self, exact_operands};
@@ -13,7 +13,7 @@ use crate::ir::tensor::TensorDesc;
 /// Permutation of axes: `out.shape[i] = x.shape[perm[i]]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transpose {
-    /// A permutation of the axes.
+    /// Permutation of the axes: axis `i` of the result is axis `perm[i]` of the operand.
     pub perm: Vec<usize>,
 }
 
@@ -27,6 +27,10 @@ impl Operation for Transpose {
         }
         let shape = self.perm.iter().filter_map(|p| x.shape.get(*p).cloned()).collect();
         Ok(TensorDesc::new(x.dtype, shape))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {

@@ -1,4 +1,4 @@
-//! A tensor with some positions along an axis replaced, as XLA's `DynamicUpdateSlice`.
+//! A tensor with some positions along an axis replaced, like XLA's `DynamicUpdateSlice`.
 //!
 //! An update of a state copies nothing: the plan writes the positions in place.
 
@@ -11,7 +11,8 @@ use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionC
 use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::TensorDesc;
 
-/// A copy of `whole` with `out[start..start + n] = part` along an axis, where `n` is the size of `part`.
+/// A copy of `whole` with `out[start..start + n] = part` along an axis, where `n` is the size of `part`
+/// along that axis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Update {
     /// The axis.
@@ -26,18 +27,22 @@ impl Operation for Update {
         check::same_type(&[whole, part])?;
         check::axis(whole, self.axis)?;
         if whole.rank() != part.rank() {
-            return Err(OpError::new(format!("{whole} and {part} differ in rank")));
+            return Err(OpError::new(format!("the tensor {whole} and its update {part} differ in rank")));
         }
         for (axis, (a, b)) in whole.shape.iter().zip(&part.shape).enumerate() {
             if axis != self.axis {
-                check::equal_sizes(a, b, "sizes of the other axes")?;
+                check::equal_sizes(
+                    a,
+                    b,
+                    "the sizes of the tensor and its update along an axis that is not updated",
+                )?;
                 continue;
             }
             let left = a.sub(&self.start).sub(b);
             let outside = |at: &Dim| at.as_known().is_some_and(|at| at < 0);
             if outside(&self.start) || outside(&left) {
                 return Err(OpError::new(format!(
-                    "{b} positions from {} on are not within an axis of size {a}",
+                    "an update of {b} positions from position {} on is not within the axis of size {a}",
                     self.start
                 )));
             }
@@ -64,7 +69,8 @@ impl Operation for Update {
             }
             for (to, part) in whole.chunks_mut(run).zip(part.chunks(length)) {
                 let to = to.get_mut(from..from + part.len());
-                to.ok_or_else(|| OpError::new("positions are outside the tensor"))?.copy_from_slice(part);
+                to.ok_or_else(|| OpError::new("the positions to update are outside the tensor"))?
+                    .copy_from_slice(part);
             }
             Ok(())
         }
@@ -114,13 +120,13 @@ mod tests {
 
     #[test]
     fn positions_out_of_range_are_refused() {
-        let of = |shape: &[usize]| TensorDesc::from_sizes(DType::F32, shape);
+        let tensor = |shape: &[usize]| TensorDesc::from_sizes(DType::F32, shape);
         let op = |start: i64| Update { axis: 1, start: Dim::known(start) };
-        assert_eq!(op(2).infer(&[&of(&[2, 4]), &of(&[2, 2])]).unwrap(), of(&[2, 4]));
+        assert_eq!(op(2).infer(&[&tensor(&[2, 4]), &tensor(&[2, 2])]).unwrap(), tensor(&[2, 4]));
         for (start, whole, part) in [(3, [2, 4], [2, 2]), (-1, [2, 4], [2, 2]), (0, [2, 4], [1, 2])] {
-            assert!(op(start).infer(&[&of(&whole), &of(&part)]).is_err());
+            assert!(op(start).infer(&[&tensor(&whole), &tensor(&part)]).is_err());
         }
-        assert!(op(0).infer(&[&of(&[2, 4]), &of(&[2])]).is_err());
-        assert!(op(0).infer(&[&of(&[2, 4]), &TensorDesc::from_sizes(DType::I64, &[2, 2])]).is_err());
+        assert!(op(0).infer(&[&tensor(&[2, 4]), &tensor(&[2])]).is_err());
+        assert!(op(0).infer(&[&tensor(&[2, 4]), &TensorDesc::from_sizes(DType::I64, &[2, 2])]).is_err());
     }
 }

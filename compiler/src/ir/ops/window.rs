@@ -9,19 +9,19 @@ use crate::ir::dim::Dim;
 /// A sliding window along one axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// Number of taps.
+    /// Number of taps of the window.
     pub(crate) kernel: i64,
-    /// Distance between adjacent windows.
+    /// Distance between the first taps of adjacent windows, in input elements.
     pub(crate) stride: i64,
-    /// Distance between adjacent taps.
+    /// Distance between adjacent taps of a window, in input elements.
     pub(crate) dilation: i64,
-    /// Padding before the input.
+    /// Padding before the input, in elements.
     pub(crate) begin: i64,
-    /// Padding after the input.
+    /// Padding after the input, in elements.
     pub(crate) end: i64,
 }
 
-/// Attributes of the windows along all spatial axes.
+/// Attributes of a convolution or pooling operator from which the windows along all spatial axes follow.
 pub(crate) struct Attributes<'a> {
     pub(crate) kernel: &'a [usize],
     pub(crate) strides: &'a [usize],
@@ -30,7 +30,8 @@ pub(crate) struct Attributes<'a> {
     pub(crate) pads_end: &'a [usize],
 }
 
-/// Returns one window per spatial axis. All attributes are checked, so that no arithmetic on windows overflows.
+/// Returns one window per spatial axis. All attributes of the operator are checked, so that no arithmetic on windows
+/// overflows.
 pub(crate) fn windows(a: &Attributes<'_>, spatial: usize) -> Result<Vec<Window>, OpError> {
     let lists = [
         ("kernel", a.kernel),
@@ -62,12 +63,12 @@ pub(crate) fn windows(a: &Attributes<'_>, spatial: usize) -> Result<Vec<Window>,
 }
 
 impl Window {
-    /// Number of positions from the first to the last tap.
+    /// Number of input positions from the first to the last tap of a window.
     pub(crate) fn extent(&self) -> i64 {
         self.dilation * (self.kernel - 1) + 1
     }
 
-    /// Returns the number of windows over an input.
+    /// Returns the number of window positions over an input.
     ///
     /// With `ceil`, an incomplete last window counts too, unless it starts in the end padding.
     pub(crate) fn count(&self, input: &Dim, ceil: bool) -> Result<Dim, OpError> {
@@ -81,7 +82,7 @@ impl Window {
         let windows = input.plus(self.begin + slack).floor_div(self.stride).plus(1);
         if windows.as_known().is_some_and(|n| n <= 0) {
             return Err(OpError::new(format!(
-                "a kernel that spans {} does not fit an input of {input} with padding {} and {}",
+                "a kernel that spans {} elements does not fit an input of {input} elements with padding {} and {}",
                 self.extent(),
                 self.begin,
                 self.end
@@ -90,7 +91,7 @@ impl Window {
         Ok(windows)
     }
 
-    /// Returns the taps of window `at` that fall on an input of `size` elements.
+    /// Returns the range of taps of window `at` that fall on an input of `size` elements, not on its padding.
     pub(crate) fn taps(&self, at: usize, size: usize) -> Range<usize> {
         let start = self.start(at);
         let size = i64::try_from(size).unwrap_or(i64::MAX);
@@ -112,7 +113,8 @@ impl Window {
         i64::try_from(at).unwrap_or(i64::MAX).saturating_mul(self.stride).saturating_sub(self.begin)
     }
 
-    /// Returns the input position of a tap; outside the input in the padding.
+    /// Returns the input position of a tap of window `at`. The position of a tap in the padding is negative or beyond
+    /// the input.
     pub(crate) fn position(&self, at: usize, tap: usize) -> i64 {
         self.start(at).saturating_add((tap as i64).saturating_mul(self.dilation))
     }

@@ -12,24 +12,24 @@
 
 use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSliceMut};
 
-/// Matrices for `outputs x outputs` results per tile, row-major.
+/// Winograd matrices for `outputs x outputs` results per tile, row-major.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Matrices {
-    /// Pixels per side of a tile.
+    /// Pixels per side of an input tile of Winograd's convolution.
     pub side: usize,
-    /// `B'`: `side x side`.
+    /// `B'`, the matrix that transforms input tiles: `side x side`.
     pub input: Vec<f64>,
-    /// `G`: `side x 3`.
+    /// `G`, the matrix that transforms filters: `side x 3`.
     pub filter: Vec<f64>,
-    /// `A'`: `outputs x side`.
+    /// `A'`, the matrix that transforms products to results: `outputs x side`.
     pub output: Vec<f64>,
 }
 
-/// Taps per side of a window.
+/// Taps per side of a convolution window.
 const TAPS: usize = 3;
 
 impl Matrices {
-    /// Returns the matrices for 2 x 2 or 4 x 4 results; `None` for other sizes.
+    /// Returns the Winograd matrices for 2 x 2 or 4 x 4 results per tile; `None` for other sizes.
     pub fn new(outputs: usize) -> Option<Self> {
         let half = std::f64::consts::FRAC_1_SQRT_2;
         let points: &[f64] = match outputs {
@@ -63,7 +63,7 @@ impl Matrices {
     }
 }
 
-/// Returns the coefficients of `(x - r0) (x - r1) ..`, lowest power first.
+/// Returns the coefficients of the polynomial `(x - r0) (x - r1) ..`, lowest power first.
 fn polynomial_from_roots(roots: &[f64]) -> Vec<f64> {
     let mut out = vec![1.0];
     for root in roots {
@@ -77,7 +77,7 @@ fn polynomial_from_roots(roots: &[f64]) -> Vec<f64> {
     out
 }
 
-/// Returns the power of two that scales a row to a length closest to one.
+/// Returns the power of two that scales a matrix row to a Euclidean length closest to one.
 fn power_of_two_scale(row: &[f64]) -> f64 {
     let length = row.iter().map(|v| v * v).sum::<f64>().sqrt();
     (-length.log2()).round().exp2()
@@ -101,7 +101,8 @@ pub(crate) fn transform_tile(matrix: &[f64], side: usize, square: &[f64]) -> Vec
     out
 }
 
-/// Transforms filters `[O, I, 3, 3]` to one matrix `[I, O]` for each of the `side * side` elements of a tile.
+/// Computes the Winograd transform of filters `[O, I, 3, 3]`: one matrix `[I, O]` for each of the `side * side`
+/// elements of a tile.
 pub fn transform_filters(matrices: &Matrices, outputs: usize, inputs: usize, values: &[f32]) -> Vec<f32> {
     let rows: Vec<&[f64]> = matrices.filter.chunks_exact(TAPS).collect();
     let pairs: Vec<(&[f64], &[f64])> = rows.iter().flat_map(|a| rows.iter().map(|b| (*a, *b))).collect();

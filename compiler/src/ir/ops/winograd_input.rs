@@ -12,10 +12,10 @@ use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// Winograd transform of an image, for windows of 3 x 3.
+/// Winograd transform of an image, for convolution windows of 3 x 3.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WinogradInput {
-    /// Results per side of a tile: 2 or 4.
+    /// Convolution results per side of a tile: 2 or 4.
     pub outputs: usize,
     /// Zero padding before the image, per spatial axis.
     pub pads_begin: [usize; 2],
@@ -24,7 +24,7 @@ pub struct WinogradInput {
 }
 
 impl WinogradInput {
-    /// Returns the number of tiles along each spatial axis.
+    /// Returns the number of Winograd tiles along each spatial axis.
     ///
     /// # Errors
     /// If no window fits the padded image.
@@ -38,7 +38,7 @@ impl WinogradInput {
             let windows = size.plus(pads - 2);
             if windows.as_known().is_some_and(|n| n < 1) {
                 return Err(OpError::new(format!(
-                    "a window of 3 does not fit {size} with {pads} of padding"
+                    "a window of 3 x 3 pixels does not fit an image of size {size} with {pads} padding pixels"
                 )));
             }
             Ok(windows.ceil_div(check::checked_attribute(self.outputs, "tiles")?))
@@ -49,8 +49,9 @@ impl WinogradInput {
 
 /// Returns the Winograd matrices; fails for unsupported tile sizes.
 pub(crate) fn matrices(outputs: usize) -> Result<Matrices, OpError> {
-    Matrices::new(outputs)
-        .ok_or_else(|| OpError::new(format!("tiles must have 2 or 4 results per side, found {outputs}")))
+    Matrices::new(outputs).ok_or_else(|| {
+        OpError::new(format!("Winograd tiles must have 2 or 4 results per side, found {outputs}"))
+    })
 }
 
 impl Operation for WinogradInput {
@@ -61,6 +62,10 @@ impl Operation for WinogradInput {
         let [down, across] = self.tiles(x)?;
         let tiles = x.shape[0].mul(&down).mul(&across);
         Ok(TensorDesc::new(x.dtype, vec![Dim::from(side * side), tiles, x.shape[1].clone()]))
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
     }
 
     fn fusion(&self) -> Fusion {

@@ -15,9 +15,9 @@ use crate::ir::tensor::TensorDesc;
 /// Inverse Winograd transform.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WinogradOutput {
-    /// Results per side of a tile: 2 or 4.
+    /// Convolution results per side of a tile: 2 or 4.
     pub outputs: usize,
-    /// Shape of the image.
+    /// Shape of the resulting image.
     pub shape: Vec<Dim>,
 }
 
@@ -31,7 +31,7 @@ impl Operation for WinogradOutput {
             (x.shape.as_slice(), self.shape.as_slice())
         else {
             return Err(OpError::new(format!(
-                "tiles of rank three and an image of rank four are expected, found {x}"
+                "expected tiles of rank three and an image of rank four, found the tiles {x}"
             )));
         };
         check::equal_sizes(elements, &Dim::from(side * side), "elements of a tile")?;

@@ -1,4 +1,4 @@
-//! `attention.wgsl`: scaled dot-product attention in one dispatch.
+//! `attention.wgsl`: scaled dot-product attention in one dispatch, without matrix units.
 
 use serde::Deserialize;
 
@@ -6,11 +6,11 @@ use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Attention, Op};
 use crate::ir::ops::attention::{elements_per_row, is_quantized};
-use crate::kernels::cost::{Parameters, barriers, waiting};
+use crate::kernels::cost::{Estimate, Parameters, barriers, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader};
+use crate::shader::{Grid, LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "attention",
@@ -18,44 +18,44 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
 config! {
-    /// Configuration of the kernel.
+    /// Configuration of the kernel `attention`.
     struct Config {
         /// Invocations per workgroup.
         THREADS => threads: u32,
         /// Queries per workgroup.
         QUERIES => queries: u32,
-        /// Keys per invocation and step.
+        /// Number of keys for which one invocation computes scores in each step of the loop over keys.
         KEYS => keys: u32,
     }
 }
 
-/// Sizes of the problem.
+/// Sizes of an attention problem.
 pub(super) struct Sizes {
-    /// Product of batch size and key heads.
+    /// Batch size times the number of key heads.
     pub(super) heads: Dim,
     /// Key heads.
     key_heads: Dim,
-    /// Query heads per key head.
+    /// Number of query heads that share a key head (GQA).
     queries_per_key_head: Dim,
     /// Query positions.
     s: Dim,
     /// Keys.
     pub(super) keys: Dim,
-    /// Keys that any query may see: the last ones.
+    /// Number of keys that at least one query may see. With a sliding window these are the last keys.
     pub(super) t: Dim,
-    /// Head size of queries and keys.
+    /// Head size of queries and keys, in elements.
     pub(super) d: i64,
-    /// Head size of values.
+    /// Head size of values, in elements.
     pub(super) e: i64,
 }
 
 impl Sizes {
-    /// Returns the sizes. Returns `None` if a head size is symbolic.
+    /// Returns the sizes of an attention problem, or `None` if a head size is symbolic.
     pub(super) fn from_problem(problem: &Problem<'_>, op: &Attention) -> Option<Self> {
         let [q, k, v] = problem.operands.get(..3)? else { return None };
         let (d, e) = (q.shape[3].as_known()?, elements_per_row(v.dtype, &v.shape[3]).as_known()?);
@@ -78,7 +78,7 @@ impl Sizes {
         })
     }
 
-    /// Returns the fraction of the keys that is read.
+    /// Returns the fraction of the keys that the kernel reads: less than 1 with a sliding window.
     pub(super) fn read_fraction(&self, problem: &Problem<'_>) -> f64 {
         let [all, read] = [&self.keys, &self.t].map(|d| problem.max(d).max(1) as f64);
         read / all
@@ -92,21 +92,22 @@ impl Sizes {
         t.min(visible) as f64
     }
 
-    /// Returns the query rows per key head.
+    /// Returns the number of query rows per key head: query positions times the query heads that share it.
     pub(super) fn rows(&self) -> Dim {
         self.s.mul(&self.queries_per_key_head)
     }
 }
 
-/// WGSL statements that turn `head` and `row` into coordinates.
+/// WGSL statements that turn a head index and a row index into tensor coordinates.
 pub(super) struct HeadCoordinates {
-    /// Statements for keys and values. They define `b` and `hk`.
+    /// Statements for keys and values. They define the batch `b` and the key head `hk`.
     pub(super) key: String,
-    /// Statements for queries and results. They define `b`, `hk`, `h` and `s`.
+    /// Statements for queries and results. They define the batch `b`, the key head `hk`, the query head `h` and the
+    /// position `s`.
     pub(super) query: String,
 }
 
-/// Declares the sizes and the range of keys visible to a row.
+/// Declares the sizes of an attention shader and the range of keys that a query row may see.
 pub(super) fn declare_sizes(shader: &mut Shader<'_>, sizes: &Sizes, op: &Attention) -> HeadCoordinates {
     shader.size("rows", &sizes.rows());
     shader.size("size_t", &sizes.keys);
@@ -135,7 +136,7 @@ pub(super) fn declare_sizes(shader: &mut Shader<'_>, sizes: &Sizes, op: &Attenti
     HeadCoordinates { key, query }
 }
 
-/// Declares the hook that applies the soft cap to scores of type `kind`.
+/// Declares the hook that applies the soft cap (`cap * tanh(score / cap)`) to attention scores of WGSL type `kind`.
 pub(super) fn declare_softcap(shader: &mut Shader<'_>, op: &Attention, kind: &str) {
     let Some(cap) = op.softcap else { return };
     let inner = 1.0 / cap;
@@ -187,17 +188,18 @@ pub(super) fn declare_loads(
     }
 }
 
-/// Keys or values with quantized rows.
+/// Keys or values of an attention whose rows are quantized to 8 bits, with one scale per row.
 pub(super) struct QuantizedRows {
-    /// WGSL function that reads a packed word.
+    /// WGSL function that reads one packed word of a quantized key or value.
     pub(super) word_function: String,
     name: String,
-    /// Packed words per row, without the scale, which follows them.
+    /// Number of packed words per quantized row, without the scale that follows them.
     words: i64,
 }
 
 impl QuantizedRows {
-    /// Returns operand `index` if it is quantized. `prelude` turns `head` and `key` into coordinates.
+    /// Returns operand `index` (keys or values) if it is quantized, else `None`. The WGSL statements in `prelude` turn
+    /// `head` and `key` into coordinates.
     pub(super) fn from_operand(shader: &mut Shader<'_>, index: usize, prelude: &str) -> Option<Self> {
         let operand = shader.problem.operands.get(index).filter(|operand| is_quantized(operand.dtype))?;
         let words = operand.shape.get(3)?.as_known()? - 1;
@@ -208,7 +210,8 @@ impl QuantizedRows {
         Some(Self { word_function, name, words })
     }
 
-    /// Returns a WGSL expression for the vec4 in word `at`. `at` is also a WGSL expression.
+    /// Returns a WGSL expression that dequantizes the four elements in packed word `at` of a row. `at` is a WGSL
+    /// expression too.
     pub(super) fn vec4_expression(&self, at: &str) -> String {
         let Self { name, words, .. } = self;
         format!(
@@ -216,7 +219,8 @@ impl QuantizedRows {
         )
     }
 
-    /// Returns the WGSL function `name` for 8 elements, from word `2 * at`, as packed f16. Past the end of a row they
+    /// Returns the WGSL function `name`, which dequantizes 8 elements of a row to f16 pairs, from two packed words.
+    /// `at` is the name of its parameter: the first packed word has index `2 * at`. Elements past the end of the row
     /// are zero.
     pub(super) fn f16_vec8_function(&self, name: &str, at: &str) -> String {
         let (low, high) = (self.vec4_expression("low"), self.vec4_expression("high"));
@@ -234,18 +238,18 @@ impl QuantizedRows {
     }
 }
 
-/// Returns the coordinates of an operand of rank 4.
+/// Returns the given WGSL variable names as a list: the coordinates of a rank-4 operand.
 pub(super) fn axes(names: [&str; 4]) -> Vec<String> {
     names.map(str::to_string).to_vec()
 }
 
-/// Returns the number of queries whose partial sums are added at once. Their sums must fit where the scores of
-/// `keys` keys per invocation are stored.
+/// Returns the number of queries whose partial sums of weighted values are added at once. The partial sums reuse the
+/// workgroup memory of the scores, which has room for the scores of `keys` keys per invocation.
 pub(super) fn summed_queries(queries: u32, keys: u32) -> u32 {
     (queries * keys / 4).clamp(1, queries)
 }
 
-/// Bytes of workgroup memory.
+/// Returns the workgroup memory of the kernel `attention`, in bytes.
 fn memory(Config { threads, queries, keys }: Config, d: i64) -> u32 {
     let d4 = d.div_euclid(4) as u32 + 1;
     queries * d4 * 16
@@ -254,32 +258,34 @@ fn memory(Config { threads, queries, keys }: Config, d: i64) -> u32 {
         + queries * 4
 }
 
-/// Cost parameters. All are positive. Times in nanoseconds hold for a device with the reference latency; they scale
-/// with the memory latency.
+/// Cost parameters of the kernel `attention`. All are positive. Times in nanoseconds hold for a device with the memory
+/// latency `reference_latency_ns`; on other devices they scale with the memory latency.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Loads in flight per invocation, for the occupancy.
+    /// Number of loads that an invocation has in flight. With more loads in flight, fewer invocations occupy the device.
     concurrent_loads: f64,
-    /// Nanoseconds before the first key and after the last.
+    /// Fixed nanoseconds before and after the loop over keys.
     fixed_ns: f64,
-    /// Memory latency in nanoseconds of the device to which the other times belong.
+    /// Memory latency, in nanoseconds, of the device for which the other times of this struct were fitted.
     reference_latency_ns: f64,
-    /// Nanoseconds per level of the reductions through workgroup memory.
+    /// Nanoseconds per level of a tree reduction in workgroup memory.
     reduction_level_ns: f64,
-    /// Nanoseconds to load a vec4 of a key.
+    /// Nanoseconds of an invocation to load four elements of a key.
     key_vec4_ns: f64,
-    /// Nanoseconds per query of a workgroup.
+    /// Fixed nanoseconds for each query that a workgroup computes.
     query_ns: f64,
-    /// Arithmetic throughput relative to the f32 peak, before the reuse and occupancy factors. May exceed 1.
+    /// Arithmetic throughput relative to the f32 peak, if the device is full and loaded keys are reused by many
+    /// queries. May exceed 1.
     peak_ratio: f64,
-    /// Nanoseconds to multiply a vec4 of a key by one query.
+    /// Nanoseconds to multiply four elements of a key by one query.
     score_vec4_ns: f64,
-    /// Nanoseconds per query and invocation that splits the sum of a value column.
+    /// Nanoseconds per query to add the partial sum of one invocation, where several invocations split the keys of a
+    /// value column.
     value_split_ns: f64,
-    /// Nanoseconds per query to accumulate one weighted value.
+    /// Nanoseconds per query to add four elements of a weighted value to the sum.
     value_ns: f64,
-    /// Nanoseconds per query and key to compute a softmax weight.
+    /// Nanoseconds to compute the softmax weight of one query and key.
     weight_ns: f64,
 }
 
@@ -290,7 +296,7 @@ impl Parameters for Params {
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Attention(op) = problem.op else { return Vec::new() };
     let Some(sizes) = Sizes::from_problem(problem, op) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     if sizes.d < 1 || sizes.e < 1 || sizes.d > 1024 {
         return Vec::new();
     }
@@ -323,9 +329,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 // More queries per loaded key mean more arithmetic per byte.
                 let work = (sizes.d + sizes.e) as f64 * t * groups * f64::from(queries) * 2.0;
                 let reuse = f64::from(queries) / (f64::from(queries) + read);
-                let computing = work / (machine.peak.f32 * p.peak_ratio * reuse * occupancy).max(1e-3);
                 let bytes = groups * t * (sizes.d + sizes.e) as f64 * 4.0;
-                let streaming = bytes / (machine.cache_bandwidth_gb_s.max(1e-3) * occupancy);
                 let lanes = threads / queries;
                 let tiles = (t / f64::from(threads * keys)).ceil();
                 let split = (i64::from(threads) / ((sizes.e + 3) / 4)).max(1) as f64;
@@ -337,23 +341,25 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                     + queries_f * (p.value_ns * visible + p.weight_ns * keys_f);
                 let total_ns =
                     tiles * tile + queries_f * (p.query_ns + p.value_split_ns * split) + p.fixed_ns;
-                let waiting = waiting(problem, invocations, total_ns / p.reference_latency_ns)
-                    + barriers(problem, invocations, tiles * levels);
-                out.push(Candidate {
-                    knobs: config.knobs(),
-                    cost: computing.max(streaming).max(waiting) + machine.launch_us * 1e3,
-                    reason: format!(
-                        "{groups} workgroups of {queries} queries loop over {t} keys in tiles of {}",
-                        threads * keys
-                    ),
-                });
+                let estimate = Estimate {
+                    cache: bytes / (machine.cache_bandwidth_gb_s.max(1e-3) * occupancy),
+                    compute: work / (machine.peak.f32 * p.peak_ratio * reuse * occupancy).max(1e-3),
+                    latency: waiting(problem, invocations, total_ns / p.reference_latency_ns)
+                        + barriers(problem, invocations, tiles * levels),
+                    ..Estimate::for_dispatches(problem, 1.0)
+                };
+                let reason = format!(
+                    "{groups} workgroups with {queries} queries each loop over {t} keys in tiles of {} keys",
+                    threads * keys
+                );
+                out.push(Candidate::new(&config, estimate, reason));
             }
         }
     }
     out
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Attention(op) = problem.op else { return Err(OpError::new("the operator is not attention")) };
     let sizes = Sizes::from_problem(problem, op)
         .ok_or_else(|| OpError::new("a head size is symbolic; it must be known"))?;
@@ -372,5 +378,5 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
     let groups = [sizes.rows().ceil_div(i64::from(queries)), sizes.heads.clone(), Dim::known(1)];
     let flops = sizes.rows().mul(&sizes.heads).mul(&sizes.t).scale(2 * (sizes.d + sizes.e));
     let grid = Grid { groups, workgroup: [threads, 1, 1] };
-    Ok(vec![shader.finish("attention", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("attention", KERNEL.wgsl, grid, flops)])
 }

@@ -1,24 +1,27 @@
 // Scaled dot-product attention without a matrix of scores in memory (flash attention). A workgroup computes QUERIES
 // queries of one key head. It loops over the keys in tiles of TILE keys and keeps each query's running maximum, sum and
 // weighted values. Query heads that share a key head (GQA) are rows of one tile, so keys and values are read once for
-// all of them: row `row` is position `row / query heads per key head` of one query head. For the scores, invocations
-// split the keys. For the weighted sums, they split the value columns (a vec4 each) and every VALUE_SPLIT-th key.
+// all of them. A query row is one position of one of these query heads: rows count the query heads first, then the
+// positions. For the scores, the invocations of a workgroup split the keys. For the weighted sums, an invocation
+// computes a vec4 of value columns over every VALUE_SPLIT-th key.
 //
-// Replaced by the compiler: knobs, sizes and hooks. The loads return zero past the head sizes.
+// The compiler replaces the knobs, the sizes and the hooks. The hooks that load queries, keys and values return zero
+// past the head size.
 
 const THREADS = 64u;
 const QUERIES = 4u;
-/// Keys per invocation in one tile.
+/// Number of keys of a tile for which one invocation computes scores.
 const KEYS = 1u;
 const TILE = THREADS * KEYS;
-/// Queries whose partial sums are added at once.
+/// Number of queries whose partial sums of weighted values are added at once, after the loop over keys.
 const SUMMED_QUERIES = 1u;
 const PLANE = SUMMED_QUERIES * THREADS;
-/// Head sizes of queries and values in vec4s.
+/// Head size of queries and keys, in vec4s.
 const D4 = 2u;
+/// Head size of values, in vec4s.
 const E4 = 2u;
 const VALUE_SPLIT = THREADS / E4;
-/// Invocations per query in the softmax.
+/// Number of invocations that compute the softmax of one query.
 const LANES = THREADS / QUERIES;
 fn scale() -> f32 { return 0.5; }
 const_assert THREADS % QUERIES == 0u && (LANES & (LANES - 1u)) == 0u && E4 <= THREADS;
@@ -29,24 +32,29 @@ const LOWEST = -3.4028234e38;
 @group(0) @binding(2) var<storage, read> values: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> result: array<vec4<f32>>;
 
-/// Query rows per key head, and number of keys.
+/// Number of query rows per key head.
 fn rows() -> u32 { return 10u; }
+/// Number of keys.
 fn size_t() -> u32 { return 100u; }
-/// Range of keys visible to a query row.
+/// End (exclusive) of the range of keys that a query row may see.
 fn visible_end(row: u32) -> u32 { return size_t(); }
+/// Start of the range of keys that a query row may see.
 fn visible_start(row: u32) -> u32 { return 0u; }
-/// A vec4 of a query, a key or a value. `head` is the index of the key head among all batches.
+/// Loads a vec4 of a query row. `head` is the index of the key head among all batches.
 fn load_q(head: u32, row: u32, d4: u32) -> vec4<f32> { return queries[(head * 10u + row) * D4 + d4]; }
+/// Loads a vec4 of a key. `head` is the index of the key head among all batches.
 fn load_k(head: u32, key: u32, d4: u32) -> vec4<f32> { return keys[(head * 100u + key) * D4 + d4]; }
+/// Loads a vec4 of a value. `head` is the index of the key head among all batches.
 fn load_v(head: u32, key: u32, e4: u32) -> vec4<f32> { return values[(head * 100u + key) * E4 + e4]; }
-/// Applies the soft cap to a score.
+/// Applies the soft cap of the attention (`cap * tanh(score / cap)`) to a score.
 fn capped(score: f32) -> f32 { return score; }
-/// Additive mask.
+/// Additive mask of a query row and a key.
 fn mask(head: u32, row: u32, key: u32) -> f32 { return 0.0; }
 fn store(head: u32, row: u32, e4: u32, v: vec4<f32>) { result[(head * 10u + row) * E4 + e4] = v; }
 
 var<workgroup> query: array<vec4<f32>, QUERIES * D4>;
-/// Scores of a tile. After the loop: partial sums of SUMMED_QUERIES queries, one plane per vec4 component.
+/// Scores of the keys of a tile. After the loop over keys: partial sums of weighted values of SUMMED_QUERIES queries,
+/// with one range of the array per vec4 component.
 var<workgroup> scores: array<f32, max(QUERIES * TILE, PLANE * 4u)>;
 var<workgroup> lane_values: array<f32, THREADS>;
 var<workgroup> rescale: array<f32, QUERIES>;
@@ -73,7 +81,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var acc: array<vec4<f32>, QUERIES>;
     // unroll
     for (var r = 0u; r < QUERIES; r++) { acc[r] = vec4<f32>(0.0); }
-    // The last query of the tile sees the latest keys, the first query the earliest keys.
+    // The last query of the workgroup sees the latest keys, and the first query sees the earliest keys.
     let end = visible_end(last);
     for (var base = visible_start(first) / TILE * TILE; base < end; base += TILE) {
         for (var at = local; at < TILE; at += THREADS) {
@@ -155,7 +163,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                     let at = i / E4 * THREADS + p * E4 + i % E4;
                     total += vec4<f32>(scores[at], scores[PLANE + at], scores[2u * PLANE + at], scores[3u * PLANE + at]);
                 }
-                // The result of a query without visible keys is zero.
+                // The result of a query that may see no keys is zero.
                 let weight = lane_values[r * LANES];
                 store(head, first + r, i % E4, select(vec4<f32>(0.0), total / weight, weight > 0.0));
             }

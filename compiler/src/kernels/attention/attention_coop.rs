@@ -1,5 +1,5 @@
-//! `attention_coop.wgsl`: scaled dot-product attention on matrix units. One dispatch, or for few queries with the keys
-//! split among workgroups (flash decoding), whose results `attention_merge.wgsl` merges.
+//! `attention_coop.wgsl`: scaled dot-product attention on matrix units. For few queries, several workgroups split the
+//! keys (flash decoding), and a second dispatch, `attention_merge.wgsl`, merges their results.
 
 use serde::Deserialize;
 
@@ -8,12 +8,12 @@ use super::attention_merge::{self, MAX_SPLIT_ROWS};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Attention, Op};
-use crate::kernels::cost::Parameters;
+use crate::kernels::cost::{Estimate, Parameters};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::coop;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Need, Shader};
+use crate::shader::{Grid, LaunchDraft, Need, Shader};
 use crate::target::quirks::Fault;
 use crate::target::{MatrixScope, MatrixShape, SubgroupOp};
 
@@ -23,25 +23,25 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: Some(MatrixScope::Subgroup),
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
 config! {
-    /// Configuration of the kernel.
+    /// Configuration of the kernel `attention_coop`.
     struct Config {
         /// Subgroups per workgroup.
         SUBGROUPS => subgroups: u32,
-        /// Fragments of query rows per subgroup.
+        /// Number of matrix fragments of query rows per subgroup.
         ROW_FRAGS => row_frags: u32,
-        /// Fragments of keys per step.
+        /// Number of matrix fragments of keys per step of the loop over keys.
         KEY_FRAGS => key_frags: u32,
-        /// Workgroups that split the keys.
+        /// Number of workgroups that split the keys of a query. With 1, the keys are not split.
         KV_SPLIT => kv_split: u32,
     }
 }
 
-/// Subgroups per workgroup, and fragments of rows and keys per subgroup.
+/// Tiles that are tried: subgroups per workgroup, fragments of query rows per subgroup, and fragments of keys per step.
 const TILES: &[[u32; 3]] = &[
     [4, 1, 4],
     [4, 2, 4],
@@ -59,21 +59,22 @@ const TILES: &[[u32; 3]] = &[
     [4, 1, 5],
 ];
 
-/// Workgroups that split the keys.
+/// Numbers of KV splits that are tried. A KV split is one of the workgroups that split the keys of a query; with 1, the
+/// keys are not split.
 const KV_SPLITS: &[u32] = &[1, 2, 4, 8, 16, 32, 64];
 
-/// Sizes of a workgroup.
+/// Sizes of the tile of query rows and keys that a workgroup of `attention_coop` processes in a step.
 struct Tile {
     subgroups: u32,
     row_frags: u32,
     key_frags: u32,
-    /// Head size of queries in fragments.
+    /// Head size of queries and keys, in matrix fragments.
     depth_frags: u32,
-    /// Head size of values in fragments.
+    /// Head size of values, in matrix fragments.
     value_frags: u32,
-    /// Vec4s of workgroup memory per subgroup, for scores or queries.
+    /// Workgroup memory of a subgroup, in vec4s. It first holds the queries, then the scores.
     subgroup_vec4s: u32,
-    /// Bytes of workgroup memory.
+    /// Workgroup memory of a workgroup, in bytes.
     memory: u32,
 }
 
@@ -89,8 +90,8 @@ impl Tile {
         Self { subgroups, row_frags, key_frags, depth_frags, value_frags, subgroup_vec4s, memory }
     }
 
-    /// Returns the 32-bit registers per lane: fragments of sums, queries, scores and weights, the loads of the next
-    /// tile, and an allowance for addresses.
+    /// Returns an estimate of the 32-bit registers per invocation: fragments of sums, queries, scores and weights, the
+    /// loads of the next tile, and an allowance for addresses.
     fn registers(&self, shape: &MatrixShape, lanes: u32, d: i64, e: i64) -> u32 {
         let key_tile = self.key_frags * shape.n;
         let head = self.value_frags * shape.n + self.depth_frags * shape.k / 2;
@@ -99,7 +100,8 @@ impl Tile {
         fragments / lanes + 4 * (loads(d) + loads(e)) + 40
     }
 
-    /// Returns the fragments of values that are staged at once, where the scores of a row fragment are stored.
+    /// Returns the number of matrix fragments with sums of weighted values that pass through workgroup memory at once.
+    /// They reuse the memory for the scores of one fragment of query rows.
     fn staged_frags(&self) -> u32 {
         (1..=self.key_frags).rev().find(|staged| self.value_frags.is_multiple_of(*staged)).unwrap_or(1)
     }
@@ -111,7 +113,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     else {
         return Vec::new();
     };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let target = problem.target;
     let lanes = target.subgroup.preferred;
     let able = [SubgroupOp::Basic, SubgroupOp::Vote, SubgroupOp::Shuffle]
@@ -169,12 +171,63 @@ fn candidate(
     }
     let groups = blocks * f64::from(kv_split);
     let steps = (t / f64::from(kv_split * key_tile)).ceil();
+    let estimate = estimate(p, problem, (shape, &tile, kv_split), sizes, (groups, steps));
+    let reason = format!(
+        "matrix units, {groups} workgroups of {group_rows} queries by {} subgroups loop over {t} keys in tiles of \
+         {key_tile}, {kv_split} KV splits",
+        tile.subgroups
+    );
+    Some(Candidate::new(&config, estimate, reason))
+}
+
+/// Returns the estimated time of `groups` workgroups, each with `steps` steps of the loop over keys.
+fn estimate(
+    p: &Params,
+    problem: &Problem<'_>,
+    (shape, tile, kv_split): (&MatrixShape, &Tile, u32),
+    sizes: &Sizes,
+    (groups, steps): (f64, f64),
+) -> Estimate {
+    let (machine, limits) = (&problem.target.machine, &problem.target.limits);
+    let lanes = problem.target.subgroup.preferred;
+    let units = f64::from(machine.compute_units);
     let max_registers = f64::from(machine.max_registers);
     let registers_per_unit = f64::from(machine.invocations_per_unit) * f64::from(machine.registers);
-    let resident = (registers_per_unit / (f64::from(threads) * max_registers))
+    let resident = (registers_per_unit / (f64::from(tile.subgroups * lanes) * max_registers))
         .min(4.0 * f64::from(limits.max_workgroup_memory) / f64::from(tile.memory))
         .floor()
         .clamp(1.0, 4.0);
+    // Workgroups on one compute unit hide each other's latency until they compete for it.
+    let active = resident.min((groups / units).ceil());
+    let rounds = (groups / (units * resident)).ceil();
+    let registers = f64::from(tile.registers(shape, lanes, sizes.d, sizes.e));
+    let spilled = 1.0 + (registers - max_registers).max(0.0) / (0.5 * max_registers);
+    // Partial results are stored and loaded again.
+    let rows = problem.max(&sizes.rows()).max(1);
+    let heads = problem.max(&sizes.heads);
+    let partial_bytes = heads as f64 * rows as f64 * f64::from(kv_split) * (sizes.e + 2) as f64 * 4.0;
+    let (launches, moved_bytes) = if kv_split > 1 { (2.0, 2.0 * partial_bytes) } else { (1.0, 0.0) };
+    let bytes = problem.traffic() as f64 * sizes.read_fraction(problem) + moved_bytes;
+    Estimate {
+        memory: bytes / machine.bandwidth_gb_s.max(1e-3),
+        compute: rounds * steps * spilled * step_ns(p, problem, (shape, tile), sizes, active),
+        fixed: p.fixed_ns,
+        ..Estimate::for_dispatches(problem, launches)
+    }
+}
+
+/// Returns the nanoseconds of a step of the loop over keys, for `active` workgroups on a compute unit, without spills
+/// of registers.
+fn step_ns(
+    p: &Params,
+    problem: &Problem<'_>,
+    (shape, tile): (&MatrixShape, &Tile),
+    sizes: &Sizes,
+    active: f64,
+) -> f64 {
+    let machine = &problem.target.machine;
+    let units = f64::from(machine.compute_units);
+    let key_tile = tile.key_frags * shape.n;
     // Work of a subgroup per step: matmuls, scores, and its share of the loaded bytes of keys and values.
     let scores = f64::from(tile.row_frags * shape.m * key_tile);
     let depth = f64::from(tile.depth_frags * shape.k + tile.value_frags * shape.n);
@@ -184,50 +237,31 @@ fn candidate(
     let latency = machine.memory_latency_ns;
     let alone = p.matmul_time_ratio * matmuls_ns
         + p.score_latencies * latency * scores / 256.0
-        + p.load_latencies * latency * bytes / (16.0 * f64::from(lanes));
-    // Workgroups on one compute unit hide each other's latency until they compete for it.
-    let active = resident.min((groups / units).ceil());
+        + p.load_latencies * latency * bytes / (16.0 * f64::from(problem.target.subgroup.preferred));
     let cache = machine.cache_bandwidth_gb_s.max(1e-3);
     let turn = p.serial_matmul_time_ratio * matmuls_ns / f64::from(machine.matrix_engines)
         + p.score_operations * scores * units / machine.peak.f32
         + bytes * units / (cache * p.cache_bandwidth_fraction);
-    let rounds = (groups / (units * resident)).ceil();
-    let registers = f64::from(tile.registers(shape, lanes, sizes.d, sizes.e));
-    let spilled = 1.0 + (registers - max_registers).max(0.0) / (0.5 * max_registers);
-    let computing = rounds * steps * spilled * alone.max(turn * f64::from(tile.subgroups) * active);
-    // Partial results are stored and loaded again.
-    let partial_bytes = heads as f64 * rows as f64 * f64::from(kv_split) * (sizes.e + 2) as f64 * 4.0;
-    let (launches, moved_bytes) = if kv_split > 1 { (2.0, 2.0 * partial_bytes) } else { (1.0, 0.0) };
-    let traffic = (problem.traffic() as f64 * sizes.read_fraction(problem) + moved_bytes)
-        / machine.bandwidth_gb_s.max(1e-3);
-    Some(Candidate {
-        knobs: config.knobs(),
-        cost: computing.max(traffic) + p.fixed_ns + launches * machine.launch_us * 1e3,
-        reason: format!(
-            "matrix units, {groups} workgroups of {group_rows} queries by {} subgroups loop over {t} keys in tiles of \
-             {key_tile}, {kv_split} KV splits",
-            tile.subgroups
-        ),
-    })
+    alone.max(turn * f64::from(tile.subgroups) * active)
 }
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `attention_coop`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Nanoseconds before the first keys are loaded and after the last result is computed.
+    /// Fixed nanoseconds before the first keys are loaded and after the last result is computed.
     fixed_ns: f64,
-    /// Memory latencies per load of 16 bytes.
+    /// Time of a 16-byte load of keys or values, in memory latencies.
     load_latencies: f64,
-    /// Time of the matmuls of a lone subgroup, relative to the peak of a compute unit. 1 or more.
+    /// Ratio of the matmul time of a subgroup that runs alone to the time at the peak FLOP/s of a compute unit. 1 or more.
     matmul_time_ratio: f64,
-    /// Time of the matmuls of subgroups that take turns on a matrix engine, relative to the peak. 1 or more.
+    /// Ratio of the matmul time of subgroups that take turns on a matrix unit to the time at the unit's peak FLOP/s. 1 or more.
     serial_matmul_time_ratio: f64,
-    /// Memory latencies per 256 scores.
+    /// Time to turn 256 scores of a subgroup into softmax weights, in memory latencies.
     score_latencies: f64,
-    /// Operations per score, for subgroups that take turns.
+    /// Floating-point operations per score. They count where subgroups compete for a compute unit.
     score_operations: f64,
-    /// Reached fraction of the cache bandwidth of subgroups that take turns. 0 to 1.
+    /// Fraction of the cache bandwidth that subgroups reach where they compete for a compute unit. 0 to 1.
     cache_bandwidth_fraction: f64,
 }
 
@@ -235,8 +269,8 @@ impl Parameters for Params {
     const GROUP: &str = "attention_coop";
 }
 
-/// Declares the sizes, and the hooks that read queries, keys, values and the mask. Returns the statements of the
-/// coordinates of a query.
+/// Declares the sizes, and the hooks that read queries, keys, values and the mask. Returns the WGSL statements that
+/// compute the coordinates of a query.
 fn declare_loads(shader: &mut Shader<'_>, sizes: &Sizes, op: &Attention) -> Result<String, OpError> {
     let problem = shader.problem;
     let HeadCoordinates { key, query } = declare_sizes(shader, sizes, op);
@@ -261,7 +295,7 @@ fn declare_loads(shader: &mut Shader<'_>, sizes: &Sizes, op: &Attention) -> Resu
     Ok(query)
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Attention(op) = problem.op else { return Err(OpError::new("the operator is not attention")) };
     let sizes = Sizes::from_problem(problem, op)
         .ok_or_else(|| OpError::new("a head size is symbolic; it must be known"))?;
@@ -320,7 +354,7 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
     let threads = tile.subgroups * problem.target.subgroup.preferred;
     let grid = Grid { groups, workgroup: [threads, 1, 1] };
     let mut launches =
-        coop::with_matrix_requirements(shader.finish("attention_coop", KERNEL.wgsl, grid, flops)?, problem);
+        coop::with_matrix_requirements(shader.finish("attention_coop", KERNEL.wgsl, grid, flops), problem);
     if let Some(partials) = partials {
         launches.push(attention_merge::launch(problem, &sizes, &partials)?);
     }

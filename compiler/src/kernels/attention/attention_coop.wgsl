@@ -1,18 +1,20 @@
 // Attention on matrix units with f16 inputs and f32 scores and sums. A workgroup computes the query rows of SUBGROUPS
-// subgroups (rows as in `attention.wgsl`). The subgroups loop over the keys in tiles of KEY_TILE keys. Keys and values
-// are staged in workgroup memory while the next tile is loaded into registers. A subgroup multiplies its ROW_FRAGS
-// fragments of queries by the keys and stores the scores in its own region of workgroup memory. There, lanes turn
-// scores into weights, ROW_LANES lanes per row. Then the subgroup multiplies the weights by the values.
+// subgroups. A query row is one position of a query head, as in `attention.wgsl`. The subgroups loop over the keys in
+// tiles of KEY_TILE keys. Keys and values are staged in workgroup memory while the next tile is loaded into registers.
+// A subgroup multiplies its ROW_FRAGS fragments of queries by the keys and stores the scores in its own region of
+// workgroup memory. There, lanes turn scores into weights, ROW_LANES lanes per row. Then the subgroup multiplies the
+// weights by the values.
 //
-// Fragments cannot be scaled in registers. Weights are therefore relative to a maximum that is raised only if a score
-// exceeds it by more than MAX_EXCESS, which is safe in f16. The sums are rarely rescaled in memory. Each row has its
-// own maximum, so a row's result is independent of the other rows.
+// Fragments cannot be scaled in registers. Softmax weights are therefore relative to a running maximum that is raised
+// only if a score exceeds it by more than MAX_EXCESS. Weights then stay in the range of f16. A raise
+// rescales the sums of weighted values in workgroup memory; raises are rare. Each row has its own maximum, so a row's
+// result does not depend on the other rows.
 //
-// If KV_SPLIT is above 1, that many workgroups split the keys: tile t belongs to workgroup t % KV_SPLIT. They store
-// sums, maxima and sums of weights for attention_merge.wgsl.
+// If KV_SPLIT is above 1, KV_SPLIT workgroups split the keys: tile t belongs to workgroup t % KV_SPLIT. They store sums
+// of weighted values, maxima and sums of weights, which attention_merge.wgsl merges.
 //
-// Replaced by the compiler: knobs, matrix types, sizes and hooks. The loads return zero past the head sizes, and 8 f16
-// as the bits of a vec4<f32>; see `coop.wgsl`.
+// The compiler replaces the knobs, the matrix types, the sizes and the hooks. The hooks that load queries, keys and
+// values return zero past the head size. They return 8 f16 as the bits of a vec4<f32>; `coop.wgsl` explains why.
 
 enable wgpu_cooperative_matrix;
 
@@ -24,25 +26,30 @@ alias MatrixA = coop_mat16x16<f32, A>;
 alias MatrixB = coop_mat16x16<f32, B>;
 alias MatrixC = coop_mat16x16<f32, C>;
 const SUBGROUPS = 4u;
-/// Fragments of query rows per subgroup, and fragments of keys per tile.
+/// Number of matrix fragments of query rows per subgroup.
 const ROW_FRAGS = 1u;
+/// Number of matrix fragments of keys per tile.
 const KEY_FRAGS = 4u;
-/// Head size of queries in vec8s, and of values in vec8s and vec4s.
+/// Head size of queries and keys, in groups of eight elements.
 const D8 = 2u;
+/// Head size of values, in groups of eight elements.
 const E8 = 2u;
+/// Head size of values, in vec4s.
 const E4 = 4u;
-/// Head sizes of queries and values in fragments.
+/// Head size of queries and keys, in matrix fragments.
 const DEPTH_FRAGS = 1u;
+/// Head size of values, in matrix fragments.
 const VALUE_FRAGS = 1u;
-/// Fragments of values that are staged in workgroup memory at once.
+/// Number of matrix fragments with sums of weighted values that pass through workgroup memory at once.
 const STAGED_FRAGS = 1u;
-/// Workgroups that split the keys.
+/// Number of workgroups that split the keys of a query.
 const KV_SPLIT = 1u;
 fn scale() -> f32 { return 0.5; }
-/// Factor of scores for exp2.
+/// Factor that turns a natural-exponent score into an argument of `exp2`: log2(e), or 1 if `scale` includes it.
 const EXP2_SCALE = 1.4426950408889634;
-/// True if some keys of a tile may be invisible to a row, and true if there is a mask.
+/// True if a query row may be unable to see some keys of a tile.
 const CHECK_VISIBLE = true;
+/// True if there is an additive mask.
 const MASKED = false;
 const MAX_EXCESS = 8.0 / EXP2_SCALE;
 const LOWEST = -3.4028234e38;
@@ -50,20 +57,25 @@ const LN_2 = 0.6931471805599453;
 const THREADS = SUBGROUPS * LANES;
 const KEY_TILE = KEY_FRAGS * SIDE_N;
 const ROW_LANES = LANES / SIDE_M;
-/// Vec8s of keys per lane.
+/// Number of groups of eight keys whose scores a lane turns into weights, per row and tile.
 const LANE_VEC8S = KEY_TILE / 8u / ROW_LANES;
 const STEPS = KEY_TILE / SIDE_K;
 const S8 = SIDE_N / 8u;
 const S4 = SIDE_N / 4u;
 const K8 = SIDE_K / 8u;
 const DEPTH_VEC8S = DEPTH_FRAGS * K8;
-/// Row pitches in workgroup memory, padded by 16 bytes to spread rows over the banks.
+/// Distance between adjacent keys in workgroup memory, in vec4s. It includes 16 bytes of padding, which spread keys
+/// over the memory's banks.
 const PITCH_K = DEPTH_VEC8S + 1u;
+/// Distance between adjacent values in workgroup memory, in vec4s. It includes 16 bytes of padding, which spread values
+/// over the memory's banks.
 const PITCH_V = VALUE_FRAGS * S8 + 1u;
+/// Distance between adjacent rows of scores in workgroup memory, in vec4s. It includes 16 bytes of padding, which
+/// spread rows over the memory's banks.
 const PITCH_S = KEY_TILE / 4u + 1u;
 const SIZE_K = KEY_TILE * PITCH_K;
 const SIZE_V = KEY_TILE * PITCH_V;
-/// Vec4s of workgroup memory per subgroup: scores or queries, whichever is larger.
+/// Workgroup memory of a subgroup in vec4s, for its scores or its queries, whichever is larger.
 const SIZE_S = SIDE_M * PITCH_S;
 const VEC8S_Q = SIDE_M * DEPTH_VEC8S;
 const VEC8S_K = KEY_TILE * D8;
@@ -79,37 +91,44 @@ const_assert STAGED_FRAGS <= KEY_FRAGS && SIZE_S >= SIDE_M * PITCH_S && SIZE_S >
 @group(0) @binding(2) var<storage, read> values: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> result: array<vec4<f32>>;
 
-/// Query rows per key head, and number of keys.
+/// Number of query rows per key head.
 fn rows() -> u32 { return 64u; }
+/// Number of keys.
 fn size_t() -> u32 { return 100u; }
-/// Range of keys visible to a query row.
+/// End (exclusive) of the range of keys that a query row may see.
 fn visible_end(row: u32) -> u32 { return size_t(); }
+/// Start of the range of keys that a query row may see.
 fn visible_start(row: u32) -> u32 { return 0u; }
-/// A vec8 of a query, a key or a value. `head` is the index of the key head among all batches.
+/// Loads eight elements of a query row. `head` is the index of the key head among all batches.
 fn load_q(head: u32, row: u32, d8: u32) -> vec4<f32> { return queries[(head * 64u + row) * D8 + d8]; }
+/// Loads eight elements of a key. `head` is the index of the key head among all batches.
 fn load_k(head: u32, key: u32, d8: u32) -> vec4<f32> { return keys[(head * 100u + key) * D8 + d8]; }
+/// Loads eight elements of a value. `head` is the index of the key head among all batches.
 fn load_v(head: u32, key: u32, e8: u32) -> vec4<f32> { return values[(head * 100u + key) * E8 + e8]; }
-/// Applies the soft cap to four scores.
+/// Applies the soft cap of the attention (`cap * tanh(score / cap)`) to four scores.
 fn capped(score: vec4<f32>) -> vec4<f32> { return score; }
-/// Additive mask of four keys.
+/// Additive mask of a query row and four keys.
 fn mask(head: u32, row: u32, key4: u32) -> vec4<f32> { return vec4<f32>(); }
 fn store(head: u32, row: u32, e4: u32, v: vec4<f32>) { result[(head * 64u + row) * E4 + e4] = v; }
-/// Partial result of a query and KV split: weighted values, and the maximum score with the sum of weights.
+/// Stores four elements of a query's sum of weighted values over the keys of one KV split.
 fn store_partial(at: u32, e4: u32, v: vec4<f32>) {}
+/// Stores a query's maximum score and its sum of softmax weights over the keys of one KV split.
 fn store_partial_stats(at: u32, v: vec2<f32>) {}
 
 var<workgroup> tile_k: array<vec4<f32>, SIZE_K>;
 var<workgroup> tile_v: array<vec4<f32>, SIZE_V>;
 var<workgroup> scores: array<vec4<f32>, SUBGROUPS * SIZE_S>;
 
-/// Keys and values of a tile. Past the end, the last one is repeated; its weight is zero.
+/// Loads eight elements of a key of a tile. Positions past the last key repeat the last key; their softmax weights are zero.
 fn tile_load_k(head: u32, base: u32, i: u32) -> vec4<f32> {
     return load_k(head, min(base + i / D8, size_t() - 1u), i % D8);
 }
+/// Loads eight elements of a value of a tile. Positions past the last value repeat the last value; their softmax
+/// weights are zero.
 fn tile_load_v(head: u32, base: u32, i: u32) -> vec4<f32> {
     return load_v(head, min(base + i / E8, size_t() - 1u), i % E8);
 }
-/// True if the condition holds for any lane of the subgroup.
+/// True if `wanted` is true in any lane of the subgroup.
 fn any_lane(wanted: bool) -> bool { return subgroupAny(wanted); }
 fn max_component(v: vec4<f32>) -> f32 { return max(max(v.x, v.y), max(v.z, v.w)); }
 fn pack_f16(v: vec2<f32>) -> f32 { return bitcast<f32>(pack2x16float(v)); }
@@ -121,9 +140,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let subgroup_start = local / LANES * SIZE_S;
     let last = rows() - 1u;
     let first = (group.x * SUBGROUPS + local / LANES) * (ROW_FRAGS * SIDE_M);
-    // Row of a fragment that the lane works on, and its start in workgroup memory.
+    // Index, in a matrix fragment, of the row whose scores this lane turns into weights.
     let row = lane % SIDE_M;
+    // Index of this lane among the ROW_LANES lanes that share a row.
     let row_part = lane / SIDE_M;
+    // Start of the row's scores in workgroup memory, in vec4s.
     let row_start = subgroup_start + row * PITCH_S;
     let minus_infinity = bitcast<f32>(0xff800000u);
     var q: array<MatrixA, ROW_FRAGS * DEPTH_FRAGS>;
@@ -150,7 +171,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         subgroupBarrier();
     }
-    // The padding of the head size must be finite.
+    // The padding of keys up to whole fragments must be finite, because it is multiplied by zeros.
     for (var i = local; i < SIZE_K; i += THREADS) { tile_k[i] = vec4<f32>(); }
     var acc: array<MatrixC, ROW_FRAGS * VALUE_FRAGS>;
     // unroll
@@ -163,7 +184,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         sum[f] = 0.0;
     }
     let group_first = group.x * (SUBGROUPS * ROW_FRAGS * SIDE_M);
-    // The last row of the workgroup sees the latest keys, the first row the earliest. All rows see the keys between these two.
+    // The last query row of the workgroup sees the latest keys, and the first row sees the earliest keys. All rows see
+    // the keys from the first key of the last row to the last key of the first row.
     let last_row = min(group_first + SUBGROUPS * ROW_FRAGS * SIDE_M - 1u, last);
     let end = visible_end(last_row);
     let fully_visible_end = visible_end(min(group_first, last));
@@ -192,7 +214,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             if (VEC8S_V % THREADS == 0u || unit < VEC8S_V) { tile_v[unit / E8 * PITCH_V + unit % E8] = next_v[i]; }
         }
         workgroupBarrier();
-        // The last step loads its own tile again.
+        // The last step of the loop has no next tile, so it loads its own tile again.
         let next_base = select(base, base + KV_SPLIT * KEY_TILE, base + KV_SPLIT * KEY_TILE < end);
         // unroll
         for (var i = 0u; i < LOADS_K; i++) { next_k[i] = tile_load_k(head, next_base, min(local + i * THREADS, VEC8S_K - 1u)); }
@@ -251,8 +273,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             // unroll
             for (var i = 0u; i < 2u * LANE_VEC8S; i++) { new_max = max(new_max, max_component(v[i])); }
             for (var distance = SIDE_M; distance < LANES; distance *= 2u) { new_max = max(new_max, subgroupShuffleXor(new_max, distance)); }
-            // A loop of one iteration instead of a branch: the validator forbids matrix loads under a condition that it
-            // cannot prove uniform within the subgroup.
+            // The loop runs at most once and replaces a branch. The validator forbids matrix loads in a branch whose
+            // condition it cannot prove uniform within the subgroup.
             loop {
                 let raise_max = new_max > row_max[f] + MAX_EXCESS;
                 if (!any_lane(raise_max)) { break; }
@@ -313,7 +335,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         var total = sum[f];
         for (var distance = SIDE_M; distance < LANES; distance *= 2u) { total += subgroupShuffleXor(total, distance); }
         if (row_part == 0u) {
-            // The result of a query without visible keys is zero.
+            // The result of a query that may see no keys is zero.
             var factor = select(1.0 / total, 0.0, total == 0.0);
             if (KV_SPLIT > 1u) {
                 factor = 1.0;

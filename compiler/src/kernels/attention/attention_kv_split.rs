@@ -8,10 +8,10 @@ use super::attention_merge::{self, MAX_SPLIT_ROWS};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::Op;
-use crate::kernels::cost::{Parameters, barriers, waiting};
+use crate::kernels::cost::{Estimate, Parameters, barriers, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader};
+use crate::shader::{Grid, LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "attention_kv_split",
@@ -19,35 +19,35 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Nothing,
 };
 
 config! {
-    /// Configuration of the kernel.
+    /// Configuration of the kernel `attention_kv_split`.
     struct Config {
         /// Invocations per workgroup.
         THREADS => threads: u32,
         /// Queries per workgroup.
         QUERIES => queries: u32,
-        /// Workgroups that split the keys.
+        /// Number of workgroups that split the keys of a query.
         KV_SPLIT => kv_split: u32,
     }
 }
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `attention_kv_split`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Memory latencies of the loads of queries and of the merge.
+    /// Fixed time to load the queries and to merge the KV splits, in memory latencies.
     fixed_latencies: f64,
-    /// Barriers per query.
+    /// Number of barriers after the loop over keys, per query of a workgroup.
     query_barriers: f64,
-    /// Reached fraction of the f32 peak at full occupancy. 0 to 1.
+    /// Fraction of the f32 peak that the kernel reaches at full occupancy. 0 to 1.
     peak_fraction: f64,
-    /// Memory latencies per step, which has two dependent loads.
+    /// Time of a step of the loop over keys, in memory latencies. A step loads keys, then values.
     step_latencies: f64,
-    /// Barriers per step.
+    /// Number of barriers per step of the loop over keys.
     step_barriers: f64,
 }
 
@@ -55,12 +55,12 @@ impl Parameters for Params {
     const GROUP: &str = "attention_kv_split";
 }
 
-/// Invocations per dot product of a query and a key.
+/// Number of invocations that compute the dot product of a query and a key together.
 const LANES: u32 = 8;
-/// Invocations that compute the maximum of a query.
+/// Number of invocations that compute the maximum score of a query together.
 const MAX_LANES: u32 = 8;
 
-/// Bytes of workgroup memory.
+/// Returns the workgroup memory of the kernel `attention_kv_split`, in bytes.
 fn memory(Config { threads, queries, .. }: Config, d: i64) -> u32 {
     let d4 = d.unsigned_abs().div_ceil(4) as u32;
     let cells = queries.max(summed_queries(queries, 1) * 5) * threads;
@@ -70,7 +70,7 @@ fn memory(Config { threads, queries, .. }: Config, d: i64) -> u32 {
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Attention(op) = problem.op else { return Vec::new() };
     let Some(sizes) = Sizes::from_problem(problem, op) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let rows = problem.max(&sizes.rows()).max(1);
     if sizes.d < 1 || sizes.e < 1 || sizes.d > 1024 || rows > MAX_SPLIT_ROWS {
         return Vec::new();
@@ -98,31 +98,28 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let latencies = p.step_latencies * steps + p.fixed_latencies;
                 let read_bytes = blocks * problem.traffic() as f64 * sizes.read_fraction(problem);
                 let partial_bytes = heads * rows as f64 * f64::from(kv_split) * (4.0 * e4 as f64 + 2.0) * 4.0;
-                let streaming = (read_bytes + 2.0 * partial_bytes) / machine.bandwidth_gb_s.max(1e-3);
                 let resident = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
                 let occupancy = (invocations / resident).clamp(1e-3, 1.0);
                 let work = 2.0 * heads * blocks * f64::from(queries) * t * 4.0 * (d4 + e4) as f64;
-                let computing = work / (machine.peak.f32 * p.peak_fraction * occupancy).max(1e-3);
-                let idle = waiting(problem, invocations, latencies)
-                    + barriers(
-                        problem,
-                        invocations,
-                        p.step_barriers * steps + p.query_barriers * f64::from(queries),
-                    );
-                out.push(Candidate {
-                    knobs: config.knobs(),
-                    cost: streaming.max(computing).max(idle) + 2.0 * machine.launch_us * 1e3,
-                    reason: format!(
-                        "{t} keys in {kv_split} KV splits for {rows} queries, {queries} per workgroup"
-                    ),
-                });
+                let barrier_count = p.step_barriers * steps + p.query_barriers * f64::from(queries);
+                let estimate = Estimate {
+                    memory: (read_bytes + 2.0 * partial_bytes) / machine.bandwidth_gb_s.max(1e-3),
+                    compute: work / (machine.peak.f32 * p.peak_fraction * occupancy).max(1e-3),
+                    latency: waiting(problem, invocations, latencies)
+                        + barriers(problem, invocations, barrier_count),
+                    ..Estimate::for_dispatches(problem, 2.0)
+                };
+                let reason = format!(
+                    "{t} keys, split among {kv_split} workgroups (KV splits), for {rows} queries; {queries} queries per workgroup"
+                );
+                out.push(Candidate::new(&config, estimate, reason));
             }
         }
     }
     out
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Attention(op) = problem.op else { return Err(OpError::new("the operator is not attention")) };
     let sizes = Sizes::from_problem(problem, op)
         .ok_or_else(|| OpError::new("a head size is symbolic; it must be known"))?;
@@ -145,12 +142,7 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
     let groups = [Dim::known(i64::from(kv_split)), sizes.heads.clone(), blocks];
     let flops = all_queries.mul(&sizes.t).scale(2 * (sizes.d + sizes.e));
     Ok(vec![
-        first.finish(
-            "attention_kv_split",
-            KERNEL.wgsl,
-            Grid { groups, workgroup: [threads, 1, 1] },
-            flops,
-        )?,
+        first.finish("attention_kv_split", KERNEL.wgsl, Grid { groups, workgroup: [threads, 1, 1] }, flops),
         attention_merge::launch(problem, &sizes, &partials)?,
     ])
 }

@@ -1,27 +1,31 @@
 // Attention of few queries over many keys, with the keys split among workgroups (flash decoding). Tile t of the keys
-// belongs to workgroup t % KV_SPLIT. Like attention.wgsl, each workgroup keeps the maxima, sums and weighted values of
-// QUERIES queries of one key head; attention_merge.wgsl merges them. LANES neighboring invocations compute the dot
-// product of a query and a key, so that they read contiguous vec4s. For queries that are too few to occupy the device.
+// belongs to workgroup t % KV_SPLIT. Like attention.wgsl, each workgroup keeps the maximum score, the sum of weights
+// and the sum of weighted values of QUERIES queries of one key head. attention_merge.wgsl merges the results of all
+// workgroups. LANES neighboring invocations compute the dot product of a query and a key, so that they read contiguous
+// vec4s. The kernel is for queries that are too few to occupy the device.
 //
-// The workgroup of a key depends only on the key's position. The order of additions in a query's sums is therefore
-// independent of the number of queries and keys.
+// The workgroup that a key belongs to depends only on the key's position. The order of additions in a query's sums is
+// therefore independent of the number of queries and keys.
 //
-// Replaced by the compiler: knobs, sizes and hooks. The loads return zero past the head sizes.
+// The compiler replaces the knobs, the sizes and the hooks. The hooks that load queries, keys and values return zero
+// past the head size.
 
 const THREADS = 64u;
 const QUERIES = 2u;
 const KV_SPLIT = 4u;
-/// Invocations per dot product, and keys per step.
+/// Number of invocations that compute the dot product of a query and a key together.
 const LANES = 8u;
+/// Number of keys per step of the loop over keys.
 const TILE = THREADS / LANES;
-/// Head sizes of queries and values in vec4s.
+/// Head size of queries and keys, in vec4s.
 const D4 = 2u;
+/// Head size of values, in vec4s.
 const E4 = 2u;
 const VALUE_SPLIT = THREADS / E4;
-/// Queries whose partial sums are added at once.
+/// Number of queries whose partial sums of weighted values are added at once, after the loop over keys.
 const SUMMED_QUERIES = 1u;
 const PLANE = SUMMED_QUERIES * THREADS;
-/// Invocations that compute the maximum of one query.
+/// Number of invocations that compute the maximum score of one query together.
 const MAX_LANES = 4u;
 fn scale() -> f32 { return 0.5; }
 const_assert THREADS % LANES == 0u && TILE % MAX_LANES == 0u && QUERIES * MAX_LANES <= THREADS && E4 <= THREADS;
@@ -33,27 +37,32 @@ const LOWEST = -3.4028234e38;
 @group(0) @binding(3) var<storage, read_write> partial: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> stats: array<vec2<f32>>;
 
-/// Query rows per key head, and number of keys.
+/// Number of query rows per key head.
 fn rows() -> u32 { return 10u; }
+/// Number of keys.
 fn size_t() -> u32 { return 100u; }
-/// Range of keys visible to a query row.
+/// End (exclusive) of the range of keys that a query row may see.
 fn visible_end(row: u32) -> u32 { return size_t(); }
+/// Start of the range of keys that a query row may see.
 fn visible_start(row: u32) -> u32 { return 0u; }
-/// A vec4 of a query, a key or a value. `head` is the index of the key head among all batches.
+/// Loads a vec4 of a query row. `head` is the index of the key head among all batches.
 fn load_q(head: u32, row: u32, d4: u32) -> vec4<f32> { return queries[(head * 10u + row) * D4 + d4]; }
+/// Loads a vec4 of a key. `head` is the index of the key head among all batches.
 fn load_k(head: u32, key: u32, d4: u32) -> vec4<f32> { return keys[(head * 100u + key) * D4 + d4]; }
+/// Loads a vec4 of a value. `head` is the index of the key head among all batches.
 fn load_v(head: u32, key: u32, e4: u32) -> vec4<f32> { return values[(head * 100u + key) * E4 + e4]; }
-/// Applies the soft cap to a score.
+/// Applies the soft cap of the attention (`cap * tanh(score / cap)`) to a score.
 fn capped(score: f32) -> f32 { return score; }
-/// Additive mask.
+/// Additive mask of a query row and a key.
 fn mask(head: u32, row: u32, key: u32) -> f32 { return 0.0; }
-/// Partial result of a query and KV split: weighted values, and the maximum score with the sum of weights.
+/// Stores four elements of a query's sum of weighted values over the keys of one KV split.
 fn store_partial(at: u32, e4: u32, v: vec4<f32>) { partial[at * E4 + e4] = v; }
+/// Stores a query's maximum score and its sum of softmax weights over the keys of one KV split.
 fn store_partial_stats(at: u32, v: vec2<f32>) { stats[at] = v; }
 
 var<workgroup> query: array<vec4<f32>, QUERIES * D4>;
-/// Partial dot products. After the loop: weighted values of SUMMED_QUERIES queries, one plane per component, and the
-/// weights.
+/// Partial dot products of queries and keys. After the loop over keys: partial sums of weighted values of
+/// SUMMED_QUERIES queries, with one range of the array per vec4 component, and partial sums of weights.
 var<workgroup> cells: array<f32, max(QUERIES * THREADS, PLANE * 5u)>;
 var<workgroup> scores: array<f32, QUERIES * TILE>;
 var<workgroup> lane_max: array<f32, QUERIES * MAX_LANES>;
@@ -63,7 +72,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let head = group.y;
     let first = group.z * QUERIES;
     let last = min(first + QUERIES, rows()) - 1u;
-    // With few keys, some workgroups have none.
+    // If there are few keys, some workgroups have no keys and do nothing.
     if (group.x * TILE < size_t()) {
         for (var i = local; i < QUERIES * D4; i += THREADS) {
             let row = first + i / D4;
@@ -86,7 +95,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             sum[r] = 0.0;
             acc[r] = vec4<f32>(0.0);
         }
-        // The last query of the tile sees the latest keys, the first query the earliest keys.
+        // The last query of the workgroup sees the latest keys, and the first query sees the earliest keys.
         let end = visible_end(last);
         let skipped_tiles = (visible_start(first) / TILE + KV_SPLIT - 1u - group.x) / KV_SPLIT;
         for (var base = (skipped_tiles * KV_SPLIT + group.x) * TILE; base < end; base += KV_SPLIT * TILE) {

@@ -6,29 +6,29 @@ use crate::ir::dim::Dim;
 use crate::ir::op::Attention;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
-use crate::shader::{Bound, Grid, Launch, Shader};
+use crate::shader::{Bound, Grid, LaunchDraft, Shader};
 
 const WGSL: &str = include_str!("attention_merge.wgsl");
-/// Maximum query rows per key head for which keys are split. More rows occupy the device without splitting.
+/// Maximum query rows per key head for which the keys are split among workgroups. More rows occupy the device without a split.
 pub(super) const MAX_SPLIT_ROWS: i64 = 128;
-/// Maximum invocations per workgroup, unless KV splits or value columns need more.
+/// Maximum invocations per workgroup of the kernel `attention_merge`, unless the KV splits or the value columns need more.
 const THREADS: u32 = 128;
-/// Maximum invocations per vec4 of value columns.
+/// Maximum number of invocations that merge the KV splits of four value columns together.
 const MAX_COLUMN_SPLIT: u32 = 8;
 
-/// Scratch buffers with the partial results of the KV splits.
+/// Scratch buffers with the partial attention results of the KV splits.
 pub(super) struct Partials {
-    /// Workgroups that split the keys.
+    /// Number of KV splits: workgroups that split the keys of a query.
     pub(super) kv_split: u32,
-    /// Keys per tile. Tile t belongs to split t % `kv_split`.
+    /// Number of keys per tile. The tile with index t belongs to KV split t % `kv_split`.
     pub(super) tile: u32,
-    /// Weighted values of each split.
+    /// Buffer with the sum of weighted values of each query and KV split.
     pub(super) partial: Bound,
-    /// Maximum score and sum of weights of each split.
+    /// Buffer with the maximum score and the sum of softmax weights of each query and KV split.
     pub(super) stats: Bound,
 }
 
-/// Declares the scratch buffers for partial results and the hooks that fill them.
+/// Declares the scratch buffers for the partial results of the KV splits, and the hooks that store them.
 pub(super) fn declare_partials(shader: &mut Shader<'_>, sizes: &Sizes, kv_split: u32, tile: u32) -> Partials {
     let e4 = i64::from(sizes.e.unsigned_abs().div_ceil(4) as u32);
     let rows = sizes.rows().mul(&sizes.heads).scale(i64::from(kv_split));
@@ -47,11 +47,15 @@ pub(super) fn declare_partials(shader: &mut Shader<'_>, sizes: &Sizes, kv_split:
     Partials { kv_split, tile, partial, stats }
 }
 
-/// Returns the launch that merges the partial results of an attention.
+/// Returns the launch that merges the partial attention results of the KV splits.
 ///
 /// # Errors
-/// If the epilogue does not fit (a defect of the graph).
-pub(super) fn launch(problem: &Problem<'_>, sizes: &Sizes, partials: &Partials) -> Result<Launch, OpError> {
+/// If the epilogue does not fit the result (a defect of the graph).
+pub(super) fn launch(
+    problem: &Problem<'_>,
+    sizes: &Sizes,
+    partials: &Partials,
+) -> Result<LaunchDraft, OpError> {
     let Partials { kv_split, tile, partial, stats } = *partials;
     let e4 = sizes.e.unsigned_abs().div_ceil(4) as u32;
     let min_threads = kv_split.max(e4);
@@ -76,5 +80,5 @@ pub(super) fn launch(problem: &Problem<'_>, sizes: &Sizes, partials: &Partials) 
     shader.workgroup_memory(kv_split * 8 + threads * 20);
     let groups = [sizes.rows(), sizes.heads.clone(), Dim::known(1)];
     let rows = sizes.rows().mul(&sizes.heads).scale(i64::from(kv_split));
-    shader.finish("attention_merge", WGSL, Grid { groups, workgroup: [threads, 1, 1] }, rows)
+    Ok(shader.finish("attention_merge", WGSL, Grid { groups, workgroup: [threads, 1, 1] }, rows))
 }

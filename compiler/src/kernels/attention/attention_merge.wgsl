@@ -1,7 +1,7 @@
-// Merges the partial results of attention_kv_split.wgsl or attention_coop.wgsl. A workgroup computes one query. Each
-// invocation merges a vec4 of value columns for some of the KV splits.
+// Merges the partial results of attention_kv_split.wgsl or attention_coop.wgsl. A workgroup computes the result of one
+// query. Each invocation merges four value columns over some of the KV splits.
 //
-// Replaced by the compiler: knobs, sizes and hooks.
+// The compiler replaces the knobs, the sizes and the hooks.
 
 const THREADS = 64u;
 const KV_SPLIT = 4u;
@@ -37,7 +37,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if (local < count) { stat = load_partial_stats(query * KV_SPLIT + local); }
         split_stats[local] = stat;
     }
-    // Load before the barrier, so that the loads overlap with the maxima.
+    // Partial results are loaded before the barrier, so that these loads overlap with the loads of the maxima.
     var loaded: array<vec4<f32>, (KV_SPLIT + COLUMN_SPLIT - 1u) / COLUMN_SPLIT>;
     // unroll
     for (var i = 0u; i < (KV_SPLIT + COLUMN_SPLIT - 1u) / COLUMN_SPLIT; i++) {
@@ -69,7 +69,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             total += sums[i * E4 + column];
             weight += weights[i * E4 + column];
         }
-        // The result of a query without visible keys is zero.
+        // The result of a query that may see no keys is zero.
         let v = select(vec4<f32>(0.0), total / weight, weight > 0.0);
         store(group.y, group.x, column, v);
     }

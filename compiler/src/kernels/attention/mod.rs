@@ -1,6 +1,6 @@
 //! Scaled dot-product attention.
 
-#[expect(clippy::module_inception, reason = "the kernel that the family is named after")]
+#[expect(clippy::module_inception, reason = "the family of kernels is named after its kernel `attention`")]
 pub(super) mod attention;
 pub(super) mod attention_coop;
 pub(super) mod attention_kv_split;

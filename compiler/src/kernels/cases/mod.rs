@@ -1,24 +1,24 @@
-//! Test graphs in text form, by operator. Their sizes are not multiples of tile sizes. Tests and benches use the same
-//! list.
+//! Test cases of kernels: graphs in text form, by operator. Their sizes are not multiples of tile sizes. Tests and
+//! benches use this list.
 //!
-//! A case belongs to no kernel: every kernel with a candidate for it is run on it.
+//! A case belongs to no kernel. Every kernel that has a candidate for a case computes that case.
 
-/// Cases of an operator, or of several similar operators.
+/// Test cases of an operator, or of several similar operators.
 #[derive(Debug)]
 pub struct Cases {
-    /// Name of the file, without extension.
+    /// Name of the file that holds the test cases, without extension.
     pub operator: &'static str,
     text: &'static str,
 }
 
 impl Cases {
-    /// Iterates over the graphs, which are separated by empty lines.
+    /// Iterates over the graphs of the test cases. Empty lines separate them in the file.
     pub fn graphs(&self) -> impl Iterator<Item = &'static str> + Clone + use<> {
         self.text.split("\n\n")
     }
 }
 
-/// Cases of all operators that kernels compute.
+/// Test cases of all operators that kernels compute.
 pub const CASES: &[Cases] = &[
     Cases { operator: "add_norms", text: include_str!("add_norms.txt") },
     Cases { operator: "arg_reduce", text: include_str!("arg_reduce.txt") },

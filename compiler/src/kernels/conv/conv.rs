@@ -5,56 +5,63 @@ use serde::Deserialize;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Conv, Op};
-use crate::kernels::cost::{Parameters, roofline, waiting};
+use crate::kernels::cost::{Estimate, Parameters, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, grid, group_shape, known, pack_filters, read_filters, with_bias,
     workgroups,
 };
 use crate::shader::problem::Problem;
-use crate::shader::{Launch, Shader};
+use crate::shader::{LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv",
-    wgsl: include_str!("conv.wgsl"),
+    wgsl: concat!(
+        include_str!("../shared/preludes/window.wgsl"),
+        include_str!("../shared/preludes/image_sizes.wgsl"),
+        include_str!("../shared/preludes/image_hooks_3d.wgsl"),
+        include_str!("../shared/preludes/slice_filters.wgsl"),
+        include_str!("conv.wgsl")
+    ),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
 config! {
-    /// Configuration of the kernel.
+    /// Configuration of the kernel `conv`.
     struct Config {
-        /// Invocations of a workgroup along x.
+        /// Number of invocations of a workgroup along x.
         GROUP_X => group_x: u32,
-        /// Invocations of a workgroup along y.
+        /// Number of invocations of a workgroup along y.
         GROUP_Y => group_y: u32,
-        /// Pixels along x per invocation.
+        /// Number of output pixels along x that an invocation computes.
         BLOCK_X => block_x: u32,
-        /// Pixels along y per invocation.
+        /// Number of output pixels along y that an invocation computes.
         BLOCK_Y => block_y: u32,
-        /// Output slices (of four channels) per invocation.
+        /// Number of output slices (of four channels) that an invocation computes.
         SLICES => slices: u32,
-        /// Invocations that split the input channels of a block.
+        /// Number of invocations that split the input channels of a block of pixels.
         SPLIT => split: u32,
     }
 }
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `conv`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Memory latencies before the first step and after the last.
+    /// Fixed time before the first step and after the last step of an invocation, in memory latencies.
     fixed_latencies: f64,
-    /// Filter reads per step and output slice, counting reads that hit in the cache of a workgroup in part.
+    /// Number of filter reads per step and output slice (of four channels). A read that hits in the cache counts as a
+    /// fraction of a read.
     slice_filter_reads: f64,
-    /// Reached fraction of the f32 peak, before the reuse, register and occupancy factors. 0 to 1.
+    /// Fraction of the f32 peak that the kernel reaches, before the factors for reuse, register pressure and occupancy. 0 to 1.
     peak_fraction: f64,
-    /// Memory latencies per step.
+    /// Time of a step (one tap and four input channels) of an invocation, in memory latencies.
     step_latencies: f64,
-    /// Maximum vec4 registers per invocation at full occupancy.
+    /// Number of vec4 registers per invocation up to which occupancy is full.
     full_occupancy_vec4s: f64,
 }
 
@@ -62,7 +69,7 @@ impl Parameters for Params {
     const GROUP: &str = "conv";
 }
 
-/// Pixels along x and y and output slices per invocation.
+/// Blocks that are tried: pixels along x, pixels along y, and output slices per invocation.
 const BLOCKS: &[[u32; 3]] = &[
     [1, 1, 1],
     [1, 1, 2],
@@ -79,12 +86,12 @@ const BLOCKS: &[[u32; 3]] = &[
     [4, 1, 4],
 ];
 
-/// Convolution that this kernel can compute.
+/// Geometry of a convolution that the kernel `conv` can compute.
 struct Shape {
     windows: Windows,
-    /// Input slices (of four channels) per group.
+    /// Number of input slices (of four channels) per group of the convolution.
     inputs: usize,
-    /// Output slices (of four channels) per group.
+    /// Number of output slices (of four channels) per group of the convolution.
     outputs: usize,
     groups: usize,
 }
@@ -105,13 +112,13 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     Some(Shape { windows, inputs, outputs, groups: op.group })
 }
 
-/// True if the batch is the fastest index of the grid, as in layouts of channel slices.
+/// True if the batch is the fastest index of the dispatch grid, as for results in channel slices.
 fn batch_inner(problem: &Problem<'_>) -> bool {
     problem.result.is_slices4()
 }
 
-/// Returns the number of blocks along x (times images, if the batch is the fastest index), along y, and along planes
-/// and output slices (times images otherwise).
+/// Returns the dispatch grid in blocks: along x, along y, and along planes (z) times output slices. If the batch is the
+/// fastest index of the grid, the number of images multiplies the first entry, else the last.
 fn blocks(problem: &Problem<'_>, shape: &Shape, [x, y, slices]: [u32; 3]) -> [Dim; 3] {
     let [depth, height, width] = shape.windows.sizes(&problem.result.shape);
     let batch = &problem.result.shape[0];
@@ -121,13 +128,13 @@ fn blocks(problem: &Problem<'_>, shape: &Shape, [x, y, slices]: [u32; 3]) -> [Di
     if batch_inner(problem) { [width.mul(batch), height, slices] } else { [width, height, slices.mul(batch)] }
 }
 
-/// Invocations that split the input channels of a block.
+/// Splits that are tried: numbers of invocations that split the input channels of a block of pixels.
 const SPLITS: &[u32] = &[1, 4, 8, 16];
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
     let (Some(shape), Some(filters)) = (shape(op, problem), constant(problem, 1)) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let device = problem.operands[1].dtype.on_device();
     let mut out = Vec::new();
     for &block in BLOCKS {
@@ -142,7 +149,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     out
 }
 
-/// Returns one candidate, or `None` if it exceeds a limit or splits sums although the device is occupied.
+/// Returns the candidate for a block size and a split of the input channels. Returns `None` if it exceeds a limit of
+/// the device, or if it splits the input channels although the device is occupied without a split.
 fn candidate(
     p: &Params,
     problem: &Problem<'_>,
@@ -184,32 +192,24 @@ fn candidate(
     let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
     let vectors = pixels * slices + pixels + 6.0;
     let pressure = if vectors > p.full_occupancy_vec4s { p.full_occupancy_vec4s / vectors } else { 1.0 };
-    let waiting =
-        waiting(problem, lanes * split_f, p.step_latencies * (steps / split_f).ceil() + p.fixed_latencies);
-    let cost =
-        roofline(problem, flops, problem.traffic() as f64, p.peak_fraction * reuse * pressure * occupancy)
-            .max(waiting + machine.launch_us * 1e3);
-    Some(Candidate {
-        knobs: Config {
-            group_x: gx,
-            group_y: gy,
-            block_x: block[0],
-            block_y: block[1],
-            slices: block[2],
-            split,
-        }
-        .knobs(),
-        cost,
-        reason: format!(
-            "{x}x{y} pixels and {slices} slices per invocation, {} invocations in workgroups of {gx}x{gy}x{split}; occupancy {:.0} %, {:.0} % arithmetic instructions",
-            lanes * split_f,
-            occupancy * 100.0,
-            reuse * pressure * 100.0
-        ),
-    })
+    let latencies = p.step_latencies * (steps / split_f).ceil() + p.fixed_latencies;
+    let efficiency = p.peak_fraction * reuse * pressure * occupancy;
+    let estimate = Estimate {
+        latency: waiting(problem, lanes * split_f, latencies),
+        ..Estimate::roofline(problem, flops, problem.traffic() as f64, efficiency)
+    };
+    let [block_x, block_y, slice_count] = block;
+    let config = Config { group_x: gx, group_y: gy, block_x, block_y, slices: slice_count, split };
+    let reason = format!(
+        "{x}x{y} pixels and {slices} output slices per invocation, {} invocations in workgroups of {gx}x{gy}x{split}; occupancy {:.0} %, {:.0} % arithmetic instructions",
+        lanes * split_f,
+        occupancy * 100.0,
+        reuse * pressure * 100.0
+    );
+    Some(Candidate::new(&config, estimate, reason))
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
     let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
     let filters = constant(problem, 1).ok_or_else(|| OpError::new("the filters must be constant"))?;
@@ -244,5 +244,5 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
     let grid = grid(blocks(problem, &shape, [x, y, slices]), [gx, gy], split);
     let taps = Dim::from(shape.windows.taps() * filters.shape[1]);
     let flops = problem.result.elements().mul(&taps).scale(2);
-    Ok(vec![shader.finish("conv", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("conv", KERNEL.wgsl, grid, flops)])
 }

@@ -1,5 +1,5 @@
-//! Pointwise convolutions as matmuls with `tiled.wgsl`: M pixels, K input channels, N output channels. Images in
-//! channel slices are read by pixel index, without divisions.
+//! Kernel `conv_1x1`: pointwise convolutions as matmuls with `tiled.wgsl`. M are the pixels, K the input channels, N
+//! the output channels. Images in channel slices are read by pixel index, without divisions.
 
 use crate::error::OpError;
 use crate::ir::dim::product;
@@ -12,7 +12,7 @@ use crate::shader::access::Coordinates;
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::I_O4;
 use crate::shader::problem::Problem;
-use crate::shader::{Launch, Shader};
+use crate::shader::{LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_1x1",
@@ -20,7 +20,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<tiled::Params>()],
+    params: &[Group::from_parameters::<tiled::Params>()],
     in_place: InPlace::Epilogue,
 };
 
@@ -62,12 +62,12 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     out
 }
 
-/// Packs filters as K rows of N, padded to a multiple of 4.
+/// Packs 1x1 filters as a matrix: K rows (input channels) of N elements (output channels), with N padded to a multiple of 4.
 fn pack(filters: &Constant, device: crate::ir::tensor::DeviceType) -> Packed {
     I_O4.packed(filters, &[('O', filters.shape[0]), ('I', filters.shape[1])], &[], device)
 }
 
-fn launches(problem: &Problem<'_>, config: tiled::Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: tiled::Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
@@ -117,5 +117,5 @@ fn launches(problem: &Problem<'_>, config: tiled::Config) -> Result<Vec<Launch>,
     shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &at)?;
     let grid = tiled::declare_grid(&mut shader, config, &rows.batch, &rows.m, &n);
     let flops = product(&problem.result.shape).mul(&k).scale(2);
-    Ok(vec![shader.finish("conv_1x1", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("conv_1x1", KERNEL.wgsl, grid, flops)])
 }

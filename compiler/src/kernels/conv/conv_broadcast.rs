@@ -1,4 +1,4 @@
-//! `conv_broadcast.wgsl`: convolution whose subgroups load filters once and broadcast them.
+//! `conv_broadcast.wgsl`: convolution whose subgroups load each filter once and broadcast it to their invocations.
 
 use super::blocks::{Params, Work};
 use crate::error::OpError;
@@ -11,11 +11,17 @@ use crate::kernels::shared::window::{
     workgroups,
 };
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Need, Shader};
+use crate::shader::{Grid, LaunchDraft, Need, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_broadcast",
-    wgsl: include_str!("conv_broadcast.wgsl"),
+    wgsl: concat!(
+        include_str!("../shared/preludes/window.wgsl"),
+        include_str!("../shared/preludes/image_sizes.wgsl"),
+        include_str!("../shared/preludes/image_hooks_3d.wgsl"),
+        include_str!("../shared/preludes/slice_filters.wgsl"),
+        include_str!("conv_broadcast.wgsl")
+    ),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
@@ -24,28 +30,28 @@ pub(crate) const KERNEL: Kernel = Kernel {
 };
 
 config! {
-    /// Configuration of the kernel.
+    /// Configuration of the kernel `conv_broadcast`.
     struct Config {
         /// Invocations per workgroup.
         THREADS => threads: u32,
-        /// Invocations of a workgroup along x.
+        /// Number of invocations of a workgroup along x.
         TILE_X => tile_x: u32,
-        /// Pixels along x per invocation.
+        /// Number of output pixels along x that an invocation computes.
         BLOCK_X => block_x: u32,
-        /// Output slices (of four channels) per invocation.
+        /// Number of output slices (of four channels) that an invocation computes.
         SLICES => slices: u32,
     }
 }
 
-/// Pixels along x and output slices per invocation.
+/// Blocks that are tried: pixels along x and output slices per invocation.
 const BLOCKS: &[[u32; 2]] = &[[1, 1], [2, 1], [4, 1], [1, 2], [2, 2], [4, 2], [2, 4], [4, 4]];
 
-/// Convolution that this kernel can compute.
+/// Geometry of a convolution that the kernel `conv_broadcast` can compute.
 struct Shape {
     windows: Windows,
-    /// Input slices (of four channels).
+    /// Number of input slices (of four channels).
     inputs: usize,
-    /// Output slices (of four channels).
+    /// Number of output slices (of four channels).
     outputs: usize,
 }
 
@@ -60,8 +66,8 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     Some(Shape { windows, inputs: inputs.div_ceil(4), outputs: outputs.div_ceil(4) })
 }
 
-/// Returns the number of blocks along x (times images, if the batch is the fastest index), lines, and blocks along
-/// planes and output slices (times images otherwise).
+/// Returns the dispatch grid: blocks along x, lines (y), and planes (z) times blocks of output slices. If the batch is
+/// the fastest index of the grid, the number of images multiplies the first entry, else the last.
 fn blocks(problem: &Problem<'_>, shape: &Shape, [x, slices]: [u32; 2]) -> [Dim; 3] {
     let [depth, height, width] = shape.windows.sizes(&problem.result.shape);
     let (batch, width) = (&problem.result.shape[0], width.ceil_div(i64::from(x)));
@@ -111,19 +117,17 @@ fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape, block: [u32; 2]) 
     let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
     let work =
         Work { lanes, sums: pixels * slices, vectors: pixels * slices + pixels + 5.0, steps, flops, reuse };
-    let (cost, occupancy, arithmetic) = work.estimate(p, problem);
-    Some(Candidate {
-        knobs: Config { threads, tile_x: gx, block_x: block[0], slices: block[1] }.knobs(),
-        cost,
-        reason: format!(
-            "{pixels} pixels and {slices} slices per invocation, {lanes} invocations; subgroups of {subgroup} broadcast filters; occupancy {:.0} %, {:.0} % arithmetic instructions",
-            occupancy * 100.0,
-            arithmetic * 100.0
-        ),
-    })
+    let (estimate, occupancy, arithmetic) = work.estimate(p, problem);
+    let config = Config { threads, tile_x: gx, block_x: block[0], slices: block[1] };
+    let reason = format!(
+        "{pixels} pixels and {slices} output slices per invocation, {lanes} invocations; subgroups of {subgroup} broadcast filters; occupancy {:.0} %, {:.0} % arithmetic instructions",
+        occupancy * 100.0,
+        arithmetic * 100.0
+    );
+    Some(Candidate::new(&config, estimate, reason))
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
     let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
     let filters = constant(problem, 1).ok_or_else(|| OpError::new("the filters must be constant"))?;
@@ -157,7 +161,7 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
     let grid = Grid { workgroup: [threads, 1, 1], ..grid };
     let taps = Dim::from(shape.windows.taps() * filters.shape[1]);
     let flops = problem.result.elements().mul(&taps).scale(2);
-    let mut launch = shader.finish("conv_broadcast", KERNEL.wgsl, grid, flops)?;
+    let mut launch = shader.finish("conv_broadcast", KERNEL.wgsl, grid, flops);
     launch.subgroup_size = Some(subgroup);
     Ok(vec![launch])
 }

@@ -1,65 +1,26 @@
 // Convolution over one to three spatial axes with filters broadcast in a subgroup. Each invocation loads one vec4 of
-// filters at a time, and all invocations of the subgroup read it by shuffles. A filter is loaded once per subgroup, not
-// once per invocation. Each invocation computes BLOCK_X neighboring pixels of SLICES slices of four output channels.
-// For constant filters without groups, on devices with subgroup shuffles.
+// filters at a time, and all invocations of the subgroup read this vec4 by shuffles. A filter is loaded once per
+// subgroup, not once per invocation. Each invocation computes BLOCK_X neighboring pixels of SLICES slices of four
+// output channels. The kernel is for constant filters without groups, on devices with subgroup shuffles.
 //
-// Replaced by the compiler: knobs, geometry, sizes and hooks. `src` is called only inside the image along guarded axes.
-// No invocation returns before the last shuffle.
+// Preludes: `window.wgsl`, `image_sizes.wgsl`, `image_hooks_3d.wgsl` and `slice_filters.wgsl`.
+//
+// The compiler replaces the knobs, the window geometry, the sizes and the hooks. The hook `src` is called only inside
+// the image along axes with a guard. No invocation returns before the last shuffle.
 
 const LANES = 8u;
-/// Invocations of the one-dimensional workgroup, and invocations along x.
+/// Number of invocations of a workgroup, which has one dimension.
 const THREADS = 64u;
+/// Number of invocations of a workgroup along x.
 const TILE_X = 8u;
 const BLOCK_X = 2u;
 const SLICES = 2u;
-/// Input slices, counted over all taps, whose filters a subgroup loads at once.
+/// Number of steps whose filters a subgroup loads at once. A step is one tap and one input slice (of four channels).
 const STEPS = LANES / (SLICES * 4u);
 const_assert STEPS * SLICES * 4u == LANES && STEPS > 0u && THREADS % LANES == 0u;
 
-const KERNEL_X = 3u;
-const KERNEL_Y = 3u;
-const KERNEL_Z = 1u;
-const STRIDE_X = 1i;
-const STRIDE_Y = 1i;
-const STRIDE_Z = 1i;
-const DILATION_X = 1i;
-const DILATION_Y = 1i;
-const DILATION_Z = 1i;
-const PAD_X = 1i;
-const PAD_Y = 1i;
-const PAD_Z = 0i;
-/// True if taps may be outside the image along an axis and must be masked.
-const GUARD_X = true;
-const GUARD_Y = true;
-const GUARD_Z = true;
-/// True if there is more than one position or tap along z.
-const DEEP = false;
-/// Input and output slices (of four channels).
-const IN_SLICES = 2u;
-const OUT_SLICES = 2u;
+/// Number of steps of the convolution: taps times input slices (of four channels).
 const ALL_STEPS = KERNEL_X * KERNEL_Y * KERNEL_Z * IN_SLICES;
-/// True if the batch is the fastest index of the grid, false if it is the slowest.
-const BATCH_INNER = true;
-
-@group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> filters: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> result: array<vec4<f32>>;
-
-fn batches() -> u32 { return 1u; }
-fn in_w() -> u32 { return 8u; }
-fn in_h() -> u32 { return 8u; }
-fn in_d() -> u32 { return 1u; }
-fn out_w() -> u32 { return 8u; }
-fn out_h() -> u32 { return 8u; }
-fn out_d() -> u32 { return 1u; }
-
-/// Channels `4s..4s+4` of a pixel.
-fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b + z]; }
-/// Vec4 i of the filters, four output channels each: per block of SLICES slices, per tap, per input slice, per slice of
-/// the block, per input channel.
-fn weight(i: u32) -> vec4<f32> { return filters[i]; }
-/// Applies the epilogue to channels `4s..4s+4` of a pixel and stores them.
-fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b + z] = v; }
 
 @compute @workgroup_size(THREADS, 1, 1)
 fn main(
@@ -100,7 +61,7 @@ fn main(
         let lane_filters = weight(first + min(first_step * (SLICES * 4u) + lane, ALL_STEPS * SLICES * 4u - 1u));
         // unroll
         for (var k = 0u; k < STEPS; k++) {
-            // Steps past the last one read inside the image and add zero.
+            // Steps past the last step read some pixel inside the image and add zero.
             let step = min(first_step + k, ALL_STEPS - 1u);
             let is_step = first_step + k < ALL_STEPS;
             let tap = step / IN_SLICES;
@@ -125,7 +86,8 @@ fn main(
             for (var o = 0u; o < SLICES; o++) {
                 // unroll
                 for (var i = 0u; i < 4u; i++) {
-                    // The lane is a constant after unrolling, as `subgroupBroadcast` would need.
+                    // After unrolling, the second argument is a constant, so drivers can compile the shuffle as a
+                    // broadcast.
                     let w = subgroupShuffle(lane_filters, (k * SLICES + o) * 4u + i);
                     // unroll
                     for (var p = 0u; p < BLOCK_X; p++) {

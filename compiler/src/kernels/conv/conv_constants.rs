@@ -1,4 +1,4 @@
-//! `conv_constants.wgsl`: convolution with few filters, which are read from a uniform buffer.
+//! `conv_constants.wgsl`: convolution with filters that are few enough for a uniform buffer.
 
 use super::blocks::{Params, Work};
 use crate::error::OpError;
@@ -13,12 +13,17 @@ use crate::kernels::shared::window::{
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::HWI_O4;
 use crate::shader::problem::Problem;
-use crate::shader::{Launch, Shader};
+use crate::shader::{LaunchDraft, Shader};
 use crate::target::quirks::Fault;
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_constants",
-    wgsl: include_str!("conv_constants.wgsl"),
+    wgsl: concat!(
+        include_str!("../shared/preludes/window.wgsl"),
+        include_str!("../shared/preludes/image_sizes.wgsl"),
+        include_str!("../shared/preludes/image_hooks_2d.wgsl"),
+        include_str!("conv_constants.wgsl")
+    ),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
@@ -27,25 +32,25 @@ pub(crate) const KERNEL: Kernel = Kernel {
 };
 
 config! {
-    /// Configuration of the kernel.
+    /// Configuration of the kernel `conv_constants`.
     struct Config {
-        /// Invocations of a workgroup along x.
+        /// Number of invocations of a workgroup along x.
         GROUP_X => group_x: u32,
-        /// Invocations of a workgroup along y.
+        /// Number of invocations of a workgroup along y.
         GROUP_Y => group_y: u32,
-        /// Pixels along x per invocation.
+        /// Number of output pixels along x that an invocation computes.
         BLOCK_X => block_x: u32,
     }
 }
 
-/// Pixels along x per invocation, and the maximum output slices with that many pixels.
+/// Blocks that are tried: pixels along x per invocation, and the maximum number of output slices for which the block is tried.
 const BLOCKS: &[(u32, usize)] = &[(1, 8), (2, 8), (4, 4)];
 
-/// Convolution that this kernel can compute.
+/// Geometry and packed filters of a convolution that the kernel `conv_constants` can compute.
 struct Shape<'a> {
     windows: Windows,
     inputs: usize,
-    /// Output slices (of four channels).
+    /// Number of output slices (of four channels).
     slices: usize,
     filters: Packed,
     constant: &'a Constant,
@@ -70,14 +75,15 @@ fn shape<'a>(op: &Conv, problem: &Problem<'a>) -> Option<Shape<'a>> {
     Some(Shape { windows, inputs, slices, filters: packed, constant: filters })
 }
 
-/// Packs filters as vec4s of outputs per tap, input channel and output slice.
+/// Packs convolution filters as vec4s of output channels, one for each tap (outermost), input channel and output slice (innermost).
 fn pack(filters: &Constant, device: DeviceType) -> Packed {
     let [o, i, taps @ ..] = filters.shape.as_slice() else { return Packed::dense(filters) };
     let axes = [('O', *o), ('I', *i), ('S', taps.iter().product())];
     HWI_O4.packed(filters, &axes, &[], device)
 }
 
-/// Returns the number of blocks along x (times images, if the batch is the fastest index), lines, and images otherwise.
+/// Returns the dispatch grid: blocks along x, lines (y), and images. If the batch is the fastest index of the grid, the
+/// number of images multiplies the first entry instead, and the last entry is 1.
 fn blocks(problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -> [Dim; 3] {
     let [_, height, width] = shape.windows.sizes(&problem.result.shape);
     let (batch, width) = (problem.result.shape[0].clone(), width.ceil_div(i64::from(block)));
@@ -116,23 +122,21 @@ fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -
     let reuse = pixels * slices / (pixels * slices + reads);
     let work =
         Work { lanes, sums: pixels * slices, vectors: pixels * slices + pixels + 4.0, steps, flops, reuse };
-    let (cost, occupancy, arithmetic) = work.estimate(p, problem);
-    Some(Candidate {
-        knobs: Config { group_x: gx, group_y: gy, block_x: block }.knobs(),
-        cost,
-        reason: format!(
-            "{block} pixels and all {} outputs per invocation, {lanes} invocations, {} bytes of filters in a uniform buffer; occupancy {:.0} %, {:.0} % arithmetic instructions",
-            shape.constant.shape[0],
-            shape.filters.bytes(),
-            occupancy * 100.0,
-            arithmetic * 100.0
-        ),
-    })
+    let (estimate, occupancy, arithmetic) = work.estimate(p, problem);
+    let reason = format!(
+        "{block} pixels and all {} output channels per invocation, {lanes} invocations, {} bytes of filters in a uniform buffer; occupancy {:.0} %, {:.0} % arithmetic instructions",
+        shape.constant.shape[0],
+        shape.filters.bytes(),
+        occupancy * 100.0,
+        arithmetic * 100.0
+    );
+    Some(Candidate::new(&Config { group_x: gx, group_y: gy, block_x: block }, estimate, reason))
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
-    let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant, and few"))?;
+    let shape = shape(op, problem)
+        .ok_or_else(|| OpError::new("the filters must be constant and fit in a uniform buffer"))?;
     let Config { group_x: gx, group_y: gy, block_x: block } = config;
     let blocks = blocks(problem, &shape, block);
     let mut steps = Vec::new();
@@ -155,5 +159,5 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
     let at = shape.windows.vec4_channels(rank, "b", "s", ["0u", "y", "x"]);
     shader.write("store", "b: u32, y: u32, x: u32, s: u32", "", &at)?;
     let grid = grid(blocks, [gx, gy], 1);
-    Ok(vec![shader.finish("conv_constants", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("conv_constants", KERNEL.wgsl, grid, flops)])
 }

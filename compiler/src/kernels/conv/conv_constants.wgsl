@@ -1,47 +1,27 @@
 // Convolution over one or two spatial axes with few output channels. Each invocation computes BLOCK_X neighboring
-// pixels with all output channels. All invocations read the same filters at the same time from a uniform buffer, which
-// devices serve from a constant cache. Filters are not padded along input channels. For small constant filters without
-// groups.
+// pixels with all output channels. All invocations read equal filters at the same time from a uniform buffer, which
+// devices serve from a constant cache. Filters are not padded along input channels. The kernel is for small constant
+// filters without groups.
 //
-// Replaced by the compiler: knobs, geometry, sizes and hooks. `src` is called only inside the image along guarded axes.
+// Preludes: `window.wgsl`, `image_sizes.wgsl` and `image_hooks_2d.wgsl`.
+//
+// The compiler replaces the knobs, the window geometry, the sizes and the hooks. The hook `src` is called only inside
+// the image along axes with a guard.
 
 const GROUP_X = 8u;
 const GROUP_Y = 8u;
 const BLOCK_X = 2u;
 
-const KERNEL_X = 3u;
-const KERNEL_Y = 3u;
-const STRIDE_X = 1i;
-const STRIDE_Y = 1i;
-const DILATION_X = 1i;
-const DILATION_Y = 1i;
-const PAD_X = 1i;
-const PAD_Y = 1i;
-/// True if taps may be outside the image along x or y and must be masked.
-const GUARD_X = true;
-const GUARD_Y = true;
-/// Input channels, and output slices (of four channels).
+/// Number of input channels.
 const INPUTS = 6u;
+/// Number of output slices (of four channels).
 const SLICES = 2u;
-/// True if the batch is the fastest index of the grid, false if it is the slowest.
-const BATCH_INNER = true;
 
-@group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
-@group(0) @binding(1) var<uniform> filters: array<vec4<f32>, KERNEL_X * KERNEL_Y * INPUTS * SLICES>;
-@group(0) @binding(2) var<storage, read_write> result: array<vec4<f32>>;
+@group(0) @binding(2) var<uniform> filters: array<vec4<f32>, KERNEL_X * KERNEL_Y * INPUTS * SLICES>;
 
-fn batches() -> u32 { return 1u; }
-fn in_w() -> u32 { return 8u; }
-fn in_h() -> u32 { return 8u; }
-fn out_w() -> u32 { return 8u; }
-fn out_h() -> u32 { return 8u; }
-
-/// Channels `4s..4s+4` of a pixel.
-fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b]; }
-/// Vec4 i of the filters: per tap, per input channel, per slice, four output channels.
+/// Loads the vec4 with index i of the filters: the weights of four output channels. The vec4s are ordered by tap, then
+/// input channel, then output slice.
 fn weight(i: u32) -> vec4<f32> { return filters[i]; }
-/// Applies the epilogue to channels `4s..4s+4` of a pixel and stores them.
-fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
 
 @compute @workgroup_size(GROUP_X, GROUP_Y, 1)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {

@@ -1,5 +1,5 @@
-//! `coop.wgsl` for convolutions of f16 or 8-bit integers as implicit GEMM: M pixels, K taps and input channels, N
-//! output channels. The load hook computes im2col addresses; no im2col matrix is stored.
+//! Convolutions of f16 or 8-bit integers on matrix units with `coop.wgsl`, as implicit GEMM. M are the pixels, K the
+//! taps and input channels, N the output channels. The load hook computes im2col addresses; no im2col matrix is stored.
 
 use serde::Deserialize;
 
@@ -13,7 +13,7 @@ use crate::kernels::shared::pixels::{Image, PixelRows, load_image, pixel_rows, r
 use crate::kernels::shared::window::{Windows, constant, fits, known, with_bias};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
-use crate::shader::{Launch, Shader};
+use crate::shader::{LaunchDraft, Shader};
 use crate::target::MatrixScope;
 
 pub(crate) const KERNEL: Kernel = Kernel {
@@ -22,16 +22,16 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: Some(MatrixScope::Subgroup),
-    params: &[Group::of::<coop::Params>(), Group::of::<Params>()],
+    params: &[Group::from_parameters::<coop::Params>(), Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Convolution that this kernel can compute.
+/// Geometry of a convolution that the kernel `conv_coop` can compute.
 struct Shape {
     windows: Windows,
     /// Input channels.
     channels: usize,
-    /// Input channels in vec8s, rounded up.
+    /// Number of input channels divided by eight, rounded up.
     vec8s: usize,
     rows: PixelRows,
 }
@@ -50,8 +50,9 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     Some(Shape { windows, channels, vec8s: channels.div_ceil(8), rows: pixel_rows(problem) })
 }
 
-/// Packs filters `[O, I, taps]` in panels of outputs. The rows of a panel are taps and input channels. Input channels
-/// are padded to whole fragments if there is one tap or no padding is needed, otherwise to a multiple of 8.
+/// Packs convolution filters `[O, I, taps]` into panels. A panel has the output channels of one matrix fragment as
+/// columns, and all pairs of a tap and an input channel as rows. With one tap, input channels are padded to whole
+/// fragments. With several taps, the input channels of each tap are padded to a multiple of 8.
 fn pack(filters: &Constant, shape: &Shape, problem: &Problem<'_>) -> Option<Panels> {
     let matrix = coop::matrix_shape(problem)?;
     let [o, i, ..] = filters.shape.as_slice() else { return None };
@@ -62,7 +63,8 @@ fn pack(filters: &Constant, shape: &Shape, problem: &Problem<'_>) -> Option<Pane
     fits(problem, &panels.packed).then_some(panels)
 }
 
-/// Returns K in vec8s.
+/// Returns K of the implicit GEMM, counted in groups of eight: the number of taps times the number of groups of eight
+/// input channels.
 fn depth8(shape: &Shape) -> Dim {
     Dim::from(shape.windows.taps() * shape.vec8s)
 }
@@ -70,33 +72,36 @@ fn depth8(shape: &Shape) -> Dim {
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
     let Some(shape) = shape(op, problem) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let Some(filters) = constant(problem, 1) else { return Vec::new() };
     let Some(panels) = pack(filters, &shape, problem) else { return Vec::new() };
     let sizes = [&shape.rows.m, &problem.result.shape[1], &depth8(&shape).scale(8)].map(|d| problem.max(d));
     let direct = panels.has_whole_fragments(problem);
-    let mut candidates = coop::tile_candidates(
+    let candidates = coop::tile_candidates(
         problem,
         problem.max(&shape.rows.batch),
         sizes,
         direct,
         p.pixel_load_time_ratio,
     );
-    if !problem.operands[0].is_slices4() {
-        for candidate in &mut candidates {
-            candidate.cost *= p.strided_channels_time_ratio;
-        }
+    if problem.operands[0].is_slices4() {
+        return candidates;
     }
-    candidates
+    let strided = |candidate: Candidate| {
+        let estimate = candidate.estimate.scaled(p.strided_channels_time_ratio);
+        candidate.with_estimate(estimate)
+    };
+    candidates.into_iter().map(strided).collect()
 }
 
-/// Cost parameters in addition to `coop::Params`. All are 1 or more.
+/// Cost parameters of the kernel `conv_coop`, in addition to the parameters of matmuls on matrix units
+/// (`coop::Params`). All are 1 or more.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Time to load 8 channels of a pixel, relative to 8 contiguous elements of a matrix.
+    /// Ratio of the time to load 8 channels of a pixel to the time to load 8 contiguous elements of a matrix.
     pixel_load_time_ratio: f64,
-    /// Total time if the channels of a pixel are not contiguous, relative to contiguous channels.
+    /// Ratio of the total time if the channels of a pixel are not contiguous to the total time with contiguous channels.
     strided_channels_time_ratio: f64,
 }
 
@@ -104,7 +109,7 @@ impl Parameters for Params {
     const GROUP: &str = "conv_coop";
 }
 
-fn launches(problem: &Problem<'_>, config: coop::Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: coop::Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
     let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
     let filters = constant(problem, 1).ok_or_else(|| OpError::new("the filters must be constant"))?;
@@ -139,5 +144,5 @@ fn launches(problem: &Problem<'_>, config: coop::Config) -> Result<Vec<Launch>, 
     let sizes = [&shape.rows.m, &n, &k8];
     let grid =
         coop::declare_matmul(&mut shader, config, sizes, &shape.rows.batch, SecondOperand::Panels(panels))?;
-    Ok(coop::with_matrix_requirements(shader.finish("conv_coop", KERNEL.wgsl, grid, flops)?, problem))
+    Ok(coop::with_matrix_requirements(shader.finish("conv_coop", KERNEL.wgsl, grid, flops), problem))
 }

@@ -1,4 +1,4 @@
-//! `conv_direct.wgsl`: all convolutions and transposed convolutions, one output pixel per invocation.
+//! `conv_direct.wgsl`: all convolutions and transposed convolutions. An invocation computes four output channels of one pixel.
 
 use serde::Deserialize;
 
@@ -6,32 +6,36 @@ use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::Op;
 use crate::ir::tensor::DType;
-use crate::kernels::cost::{Parameters, roofline, waiting};
+use crate::kernels::cost::{Estimate, Parameters, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::kernels::shared::window::{Windows, axes, declare_guards, vec4_channels, with_bias};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader, ValueType};
+use crate::shader::{Grid, LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_direct",
-    wgsl: include_str!("conv_direct.wgsl"),
+    wgsl: concat!(
+        include_str!("../shared/preludes/window.wgsl"),
+        include_str!("../shared/preludes/image_sizes.wgsl"),
+        include_str!("conv_direct.wgsl")
+    ),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `conv_direct`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Memory latencies before the first multiply-add and after the last.
+    /// Fixed time before the first multiply-add and after the last one of an invocation, in memory latencies.
     fixed_latencies: f64,
-    /// Reached fraction of the f32 peak. 0 to 1.
+    /// Fraction of the f32 peak that the kernel reaches. 0 to 1.
     peak_fraction: f64,
-    /// Memory latencies per multiply-add, which has two reads.
+    /// Time of one multiply-add and of the two reads for it, in memory latencies.
     step_latencies: f64,
 }
 
@@ -39,12 +43,13 @@ impl Parameters for Params {
     const GROUP: &str = "conv_direct";
 }
 
-/// True if sums of a type can be computed: floats, and i32 as the sum of products of 8-bit integers.
+/// True if the kernel can compute sums of the given type: a float type, or i32 for products of 8-bit integers.
 fn is_summable(computed: DType) -> bool {
     computed.is_float() || computed == DType::I32
 }
 
-/// Returns the windows, the groups, and true for a transposed convolution.
+/// Returns three facts about a convolution: its window geometry, its number of groups, and true if it is transposed.
+/// Returns `None` if the kernel `conv_direct` cannot compute the convolution.
 fn geometry(problem: &Problem<'_>) -> Option<(Windows, usize, bool)> {
     let filters = problem.operands.get(1)?;
     let taps: Vec<usize> =
@@ -69,26 +74,24 @@ fn geometry(problem: &Problem<'_>) -> Option<(Windows, usize, bool)> {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some((windows, group, transposed)) = geometry(problem) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let inputs = problem.max(&problem.operands[0].shape[1]) / group.max(1) as i64;
     let results = problem.max(&problem.result.elements());
     let flops = 2.0 * results as f64 * (inputs * windows.taps() as i64) as f64;
     let spread: f64 = if transposed { windows.stride.iter().product::<usize>() as f64 } else { 1.0 };
     let steps = inputs as f64 * windows.taps() as f64;
-    let waiting = waiting(problem, results as f64 / 4.0, p.step_latencies * steps + p.fixed_latencies);
-    let cost = roofline(problem, flops / spread, problem.traffic() as f64, p.peak_fraction)
-        .max(waiting + problem.target.machine.launch_us * 1e3);
-    vec![Candidate {
-        knobs: ThreadsConfig { threads: problem.threads() }.knobs(),
-        cost,
-        reason: format!(
-            "{} taps of {inputs} channels for {results} elements, two reads per multiply-add",
-            windows.taps()
-        ),
-    }]
+    let estimate = Estimate {
+        latency: waiting(problem, results as f64 / 4.0, p.step_latencies * steps + p.fixed_latencies),
+        ..Estimate::roofline(problem, flops / spread, problem.traffic() as f64, p.peak_fraction)
+    };
+    let reason = format!(
+        "{} taps of {inputs} input channels for each of {results} result elements, two reads per multiply-add",
+        windows.taps()
+    );
+    vec![Candidate::new(&ThreadsConfig { threads: problem.threads() }, estimate, reason)]
 }
 
-fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<LaunchDraft>, OpError> {
     let (windows, group, transposed) = geometry(problem)
         .ok_or_else(|| OpError::new("the operator is not a convolution over one to three axes"))?;
     let group = i64::try_from(group).map_err(|e| OpError::new(e.to_string()))?;
@@ -130,5 +133,5 @@ fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>,
     let taps = Dim::from(windows.taps()).mul(&inputs);
     shader.iterations(taps.clone());
     let flops = problem.result.elements().mul(&taps).scale(2);
-    Ok(vec![shader.finish("conv_direct", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("conv_direct", KERNEL.wgsl, grid, flops)])
 }

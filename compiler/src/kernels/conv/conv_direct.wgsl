@@ -1,62 +1,42 @@
 // Convolution and transposed convolution over one to three spatial axes, with any groups and with filters that may be
 // computed at run time. Each invocation computes four output channels of one pixel, one tap and input channel at a
-// time. The fallback if no faster kernel applies.
+// time. This kernel is the fallback if no faster kernel applies.
 //
-// Replaced by the compiler: element type, geometry, sizes and hooks. `weight` is called only inside its tensor, `src`
-// only inside the image along guarded axes.
+// Preludes: `window.wgsl` and `image_sizes.wgsl`.
+//
+// The compiler replaces the element type, the window geometry, the sizes and the hooks. The hook `weight` is called
+// only inside the filters, `src` only inside the image along axes with a guard.
 
 const THREADS = 64u;
 
 alias E = f32;
 
-const KERNEL_X = 3u;
-const KERNEL_Y = 3u;
-const KERNEL_Z = 1u;
-const STRIDE_X = 1i;
-const STRIDE_Y = 1i;
-const STRIDE_Z = 1i;
-const DILATION_X = 1i;
-const DILATION_Y = 1i;
-const DILATION_Z = 1i;
-const PAD_X = 1i;
-const PAD_Y = 1i;
-const PAD_Z = 0i;
-/// True for a transposed convolution, whose strides spread the input.
+/// True for a transposed convolution, in which strides are distances between input pixels in the output.
 const TRANSPOSED = false;
-/// True if taps may be outside the image along an axis and must be skipped.
-const GUARD_X = true;
-const GUARD_Y = true;
-const GUARD_Z = true;
-/// True if the batch is the fastest index of the grid, false if it is the slowest.
-const BATCH_INNER = true;
 
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read> filters: array<f32>;
 @group(0) @binding(2) var<storage, read_write> result: array<vec4<f32>>;
 
-fn batches() -> u32 { return 1u; }
-/// Input and output channels of one group, and output channels of all groups.
+/// Number of input channels of a group.
 fn group_inputs() -> u32 { return 4u; }
+/// Number of output channels of a group.
 fn group_outputs() -> u32 { return 4u; }
+/// Number of output channels of all groups.
 fn outputs() -> u32 { return 4u; }
-fn in_w() -> u32 { return 8u; }
-fn in_h() -> u32 { return 8u; }
-fn in_d() -> u32 { return 1u; }
-fn out_w() -> u32 { return 8u; }
-fn out_h() -> u32 { return 8u; }
-fn out_d() -> u32 { return 1u; }
 
-/// Input channel c of a pixel, in the type of the input.
+/// Loads input channel c of a pixel.
 fn src(b: u32, c: u32, z: u32, y: u32, x: u32) -> f32 { return source[((b * 4u + c) * 8u + y) * 8u + x + z]; }
-/// The filter of output channel o for input channel `first + i`, at a tap. `first` is the first input channel of the
-/// group of o.
+/// Loads the filter weight of output channel o and input channel `first + i` at a tap (x, y, z). `first` is the first
+/// input channel of the group that o belongs to.
 fn weight(o: u32, first: u32, i: u32, z: u32, y: u32, x: u32) -> f32 {
     return filters[((o * 4u + first + i) * 3u + y) * 3u + x + z];
 }
-/// Applies the epilogue to channels `4s..4s+4` of a position and stores them.
+/// Applies the epilogue to channels `4s..4s+4` of a result pixel and stores them.
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<E>) { result[((s * 8u + y) * 8u + x) + b + z] = v; }
 
-/// Returns the input position of a tap for output position `at`, or -1 if it is outside and guarded.
+/// Returns the input position that a tap reads for output position `at` along an axis. Returns -1 if the tap reads no
+/// input position, or if `guard` is true and the position is outside the image.
 fn position(at: u32, tap: u32, stride: i32, dilation: i32, pad: i32, size: u32, guard: bool) -> i32 {
     var p = i32(at) * stride - pad + i32(tap) * dilation;
     if (TRANSPOSED) {

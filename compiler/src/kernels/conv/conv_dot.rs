@@ -1,6 +1,6 @@
-//! `tiled_dot.wgsl` for convolutions of 8-bit integers with constant filters as implicit GEMM: M pixels, K taps and
-//! input channels in packed words of four, N output channels. The load hook computes im2col addresses; no im2col matrix
-//! is stored.
+//! Convolutions of 8-bit integers with constant filters, computed by `tiled_dot.wgsl` as implicit GEMM. M are the
+//! pixels, K the taps and input channels in packed words of four, N the output channels. The load hook computes im2col
+//! addresses; no im2col matrix is stored.
 
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
@@ -16,7 +16,7 @@ use crate::shader::access::Coordinates;
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::N4K4;
 use crate::shader::problem::Problem;
-use crate::shader::{Launch, Shader};
+use crate::shader::{LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_dot",
@@ -24,16 +24,16 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<tiled_dot::Params>()],
+    params: &[Group::from_parameters::<tiled_dot::Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Convolution that this kernel can compute.
+/// Geometry of a convolution that the kernel `conv_dot` can compute.
 struct Shape {
     windows: Windows,
     /// Input channels.
     channels: usize,
-    /// Packed words of four input channels.
+    /// Number of packed words, of four channels each, that hold the input channels of a pixel.
     words: usize,
     rows: PixelRows,
     signs: Signs,
@@ -53,7 +53,7 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     Some(Shape { windows, channels, words: channels.div_ceil(4), rows: pixel_rows(problem), signs })
 }
 
-/// Packs filters `[O, I, taps]` as packed words: one matrix of inputs by outputs per tap.
+/// Packs convolution filters `[O, I, taps]` as words of four 8-bit values: one matrix of input by output channels per tap.
 fn pack(filters: &Constant, problem: &Problem<'_>) -> Option<Packed> {
     let [o, i, taps @ ..] = filters.shape.as_slice() else { return None };
     let axes = [('N', *o), ('K', *i), ('B', taps.iter().product())];
@@ -61,7 +61,7 @@ fn pack(filters: &Constant, problem: &Problem<'_>) -> Option<Packed> {
     fits(problem, &packed).then_some(packed)
 }
 
-/// Returns K, with the channels of each tap padded to a multiple of 4.
+/// Returns K of the implicit GEMM: taps times input channels, padded to a multiple of 4.
 fn depth(shape: &Shape) -> Dim {
     Dim::from(shape.windows.taps() * shape.words * 4)
 }
@@ -76,7 +76,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     tiled_dot::tile_candidates(problem, shape.signs, problem.max(&shape.rows.batch), sizes, Some(&packed))
 }
 
-fn launches(problem: &Problem<'_>, config: tiled_dot::Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: tiled_dot::Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
     let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
     let packed = constant(problem, 1).and_then(|filters| pack(filters, problem));
@@ -126,5 +126,5 @@ fn launches(problem: &Problem<'_>, config: tiled_dot::Config) -> Result<Vec<Laun
     let flops = product(&problem.result.shape).mul(&taps).scale(2);
     let sizes = [&shape.rows.m, &n, &depth(&shape)];
     let grid = tiled_dot::declare_matmul(&mut shader, config, shape.signs, &shape.rows.batch, sizes);
-    Ok(vec![shader.finish("conv_dot", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("conv_dot", KERNEL.wgsl, grid, flops)])
 }

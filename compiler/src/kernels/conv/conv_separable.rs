@@ -1,73 +1,75 @@
-//! `conv_separable.wgsl`: depthwise separable convolution (depthwise, then pointwise) through tiles in workgroup
-//! memory.
+//! `conv_separable.wgsl`: depthwise separable convolution (depthwise, then pointwise). The depthwise result passes
+//! through workgroup memory in tiles.
 
 use serde::Deserialize;
 
 use super::depthwise;
+use super::separable::{Blocks, Shape, launch, packed, shape, tiles};
 use crate::error::OpError;
-use crate::ir::dim::{Dim, product};
-use crate::ir::op::{Op, SeparableConv};
-use crate::ir::storage::Storage;
-use crate::ir::tensor::DType;
-use crate::kernels::cost::{Parameters, waiting};
-use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
-use crate::kernels::shared::window::{
-    Windows, constant, declare_guards, fits, groups_for, known, pack_filters, read_packed, spatial,
-    vec4_channels, with_bias_at,
-};
-use crate::shader::pack::Packed;
-use crate::shader::problem::{Operand, Placement, Problem};
-use crate::shader::{Grid, Launch, Shader, ValueType};
+use crate::ir::op::Op;
+use crate::kernels::cost::{Estimate, Parameters, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel, config};
+use crate::kernels::shared::window::{fits, groups_for, spatial};
+use crate::shader::problem::Problem;
+use crate::shader::{Grid, LaunchDraft};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_separable",
-    wgsl: include_str!("conv_separable.wgsl"),
+    wgsl: concat!(
+        include_str!("../shared/preludes/window.wgsl"),
+        include_str!("../shared/preludes/image_sizes.wgsl"),
+        include_str!("../shared/preludes/image_hooks_2d.wgsl"),
+        include_str!("../shared/preludes/separable_filters.wgsl"),
+        include_str!("conv_separable.wgsl")
+    ),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
 config! {
-    /// Configuration of the kernel.
+    /// Configuration of the kernel `conv_separable`.
     struct Config {
-        /// Pixels of a tile along x.
+        /// Number of output pixels along x of the tile that a workgroup computes.
         TILE_X => tile_x: u32,
-        /// Pixels of a tile along y.
+        /// Number of output pixels along y of the tile that a workgroup computes.
         TILE_Y => tile_y: u32,
-        /// Pixels per invocation in the pointwise convolution.
+        /// Number of pixels that an invocation computes in the pointwise convolution.
         ROWS => rows: u32,
-        /// Output slices (of four channels) per invocation.
+        /// Number of output slices (of four channels) that an invocation computes.
         COLS => cols: u32,
-        /// Invocations along output slices.
+        /// Number of invocations of a workgroup along output slices.
         LANES => lanes: u32,
-        /// Input slices per step.
+        /// Number of input slices (of four channels) per step of a workgroup.
         DEPTH => depth: u32,
-        /// Neighboring pixels per invocation in the depthwise convolution.
+        /// Number of neighboring pixels that an invocation computes in the depthwise convolution.
         RUN => run: u32,
     }
 }
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `conv_separable`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Loads in flight per invocation, for the occupancy.
+    /// Number of loads that an invocation has in flight. With more loads in flight, fewer invocations occupy the device.
     concurrent_loads: f64,
-    /// Memory latencies per chunk of input slices.
+    /// Time of a step, which processes DEPTH input slices (of four channels), without the depthwise reads, in memory latencies.
     chunk_latencies: f64,
-    /// Memory latencies before the first chunk and after the last.
+    /// Fixed time before the first step and after the last step, in memory latencies. A step processes DEPTH input slices.
     fixed_latencies: f64,
-    /// Reached fraction of the f32 peak in the depthwise convolution, before the other factors. 0 to 1.
+    /// Fraction of the f32 peak that the depthwise convolution reaches, before the factors for reuse, register pressure
+    /// and occupancy. 0 to 1.
     depthwise_peak_fraction: f64,
-    /// Reached fraction of the f32 peak in the pointwise convolution, before the other factors. 0 to 1.
+    /// Fraction of the f32 peak that the pointwise convolution reaches, before the factors for reuse, register pressure
+    /// and occupancy. 0 to 1.
     pointwise_peak_fraction: f64,
-    /// Memory latencies per read of the depthwise convolution.
+    /// Time of one read of a pixel or filter in the depthwise convolution, in memory latencies.
     depthwise_read_latencies: f64,
-    /// Memory latencies per vec4 of the result.
+    /// Time to store a vec4 of the result, in memory latencies.
     store_latencies: f64,
-    /// Maximum vec4 registers per invocation at full occupancy.
+    /// Number of vec4 registers per invocation up to which occupancy is full.
     full_occupancy_vec4s: f64,
 }
 
@@ -75,8 +77,8 @@ impl Parameters for Params {
     const GROUP: &str = "conv_separable";
 }
 
-/// Pixels per tile, pixels and output slices per invocation, maximum invocations along output slices, and pixels per
-/// run.
+/// Blocks that are tried: pixels per tile, pixels and output slices per invocation, maximum invocations along output
+/// slices, and neighboring pixels per invocation in the depthwise convolution.
 const BLOCKS: &[[u32; 5]] = &[
     [16, 4, 1, 16, 2],
     [16, 2, 1, 8, 2],
@@ -94,7 +96,7 @@ const BLOCKS: &[[u32; 5]] = &[
     [128, 8, 2, 4, 4],
 ];
 
-/// Tile shapes.
+/// Shapes of a tile that are tried: pixels along x and y.
 const SIDES: &[[u32; 2]] = &[
     [4, 4],
     [8, 2],
@@ -111,56 +113,10 @@ const SIDES: &[[u32; 2]] = &[
     [128, 1],
 ];
 
-/// Separable convolution that the kernels can compute.
-pub(super) struct Shape {
-    pub(super) windows: Windows,
-    /// Channels between the two convolutions.
-    channels: usize,
-    /// Slices (of four channels) between the two convolutions.
-    pub(super) inputs: u32,
-    /// Slices (of four channels) of the result.
-    pub(super) outputs: u32,
-}
-
-pub(super) fn shape(op: &SeparableConv, problem: &Problem<'_>) -> Option<Shape> {
-    let [filters, matrix] = [constant(problem, 1)?, constant(problem, 2)?];
-    let conv = &op.depthwise;
-    let [channels, 1, taps @ ..] = filters.shape.as_slice() else { return None };
-    let outputs = known(problem.result.shape.get(1)?)?;
-    let fitting = (3..=4).contains(&problem.result.rank()) && problem.computed.is_float();
-    if !fitting || conv.group != *channels || matrix.shape.get(..2) != Some(&[outputs, *channels]) {
-        return None;
-    }
-    let slices = |channels: usize| u32::try_from(channels.div_ceil(4)).ok();
-    Some(Shape {
-        windows: Windows::new(taps, &conv.strides, &conv.dilations, &conv.pads_begin, &conv.pads_end),
-        channels: *channels,
-        inputs: slices(*channels)?,
-        outputs: slices(outputs)?,
-    })
-}
-
-/// Packs the filters of both convolutions, pointwise filters in blocks of `slices` output slices.
-pub(super) fn packed(problem: &Problem<'_>, slices: u32) -> Result<[Packed; 2], OpError> {
-    let device = |i: usize| problem.operands.get(i).map(|o| o.dtype.on_device());
-    let operands = (constant(problem, 1), constant(problem, 2), device(1), device(2));
-    let (Some(filters), Some(matrix), Some(filter_type), Some(matrix_type)) = operands else {
-        return Err(OpError::new("the filters must be constant"));
-    };
-    Ok([depthwise::pack(filters, filter_type), pack_filters(matrix, matrix_type, 1, slices as usize, false)?])
-}
-
-/// Returns the number of tiles along x (times images) and along y, and of blocks of output slices.
-pub(super) fn tiles(problem: &Problem<'_>, shape: &Shape, [x, y, slices]: [u32; 3]) -> [Dim; 3] {
-    let [_, height, width] = spatial(&problem.result.shape);
-    let across = width.ceil_div(i64::from(x)).mul(&problem.result.shape[0]);
-    [across, height.ceil_div(i64::from(y)), Dim::from(shape.outputs.div_ceil(slices) as usize)]
-}
-
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::SeparableConv(op) = problem.op else { return Vec::new() };
     let Some(shape) = shape(op, problem) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let mut out: Vec<Candidate> = Vec::new();
     for block in BLOCKS {
         let candidate = candidate(&p, problem, &shape, *block);
@@ -170,15 +126,48 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     out
 }
 
-/// Returns one candidate, or `None` if it exceeds a limit.
-fn candidate(
-    p: &Params,
+/// Returns the candidate for a block size, or `None` if it exceeds a limit of the device.
+fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape, block: [u32; 5]) -> Option<Candidate> {
+    let (config, groups) = configuration(problem, shape, block)?;
+    let machine = &problem.target.machine;
+    let Config { tile_x: x, tile_y: y, rows, cols, lanes, depth, .. } = config;
+    let [rows_f, cols_f] = [rows, cols].map(f64::from);
+    let subgroup = problem.target.subgroup.preferred.max(1);
+    let invocations = groups * f64::from(config.threads().next_multiple_of(subgroup));
+    let resident = machine.invocations();
+    // Several independent sums per invocation hide latency like more invocations.
+    let occupancy =
+        (p.concurrent_loads * invocations * (rows_f * cols_f).min(4.0) / resident).clamp(0.001, 1.0);
+    let [depthwise, pointwise] = peak_operations(p, problem, shape, config, invocations);
+    let (span, run) = (depthwise::span(&shape.windows, config.run) as f64, f64::from(config.run));
+    let vectors = rows_f * cols_f + (span + run).max(rows_f + 6.0);
+    let pressure = if vectors > p.full_occupancy_vec4s { p.full_occupancy_vec4s / vectors } else { 1.0 };
+    let cached_bytes = cached_bytes(problem, shape, config, groups);
+    let estimate = Estimate {
+        memory: problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3),
+        cache: cached_bytes / machine.cache_bandwidth_gb_s.max(1e-3),
+        compute: (depthwise + pointwise) / (machine.peak.f32 * occupancy * pressure),
+        latency: waiting(problem, invocations, latencies(p, shape, config)),
+        ..Estimate::for_dispatches(problem, 1.0)
+    };
+    let blocks = shape.outputs.div_ceil(lanes * cols);
+    let reason = format!(
+        "tiles of {x}x{y} pixels and {} output slices per workgroup of {} invocations, {depth} input slices per step; the depthwise convolution is computed {blocks} times and is {:.0} % of the work; occupancy {:.0} %",
+        lanes * cols,
+        config.threads(),
+        depthwise / (depthwise + pointwise) * 100.0,
+        occupancy * 100.0
+    );
+    Some(Candidate::new(&config, estimate, reason))
+}
+
+/// Returns the configuration of a block size and its number of workgroups, or `None` if it exceeds a limit of the device.
+fn configuration(
     problem: &Problem<'_>,
     shape: &Shape,
     [pixels, rows, cols, max_lanes, run]: [u32; 5],
-) -> Option<Candidate> {
-    let (machine, limits) = (&problem.target.machine, &problem.target.limits);
-    let windows = &shape.windows;
+) -> Option<(Config, f64)> {
+    let limits = &problem.target.limits;
     // Minimum number of blocks, of equal size: each block computes the depthwise results again.
     let blocks = shape.outputs.div_ceil(cols * max_lanes);
     let lanes = shape.outputs.div_ceil(blocks * cols);
@@ -187,174 +176,99 @@ fn candidate(
         .iter()
         .filter(|[x, y]| x * y == pixels && x.is_multiple_of(run))
         .min_by_key(|[x, y]| groups_for(width, *x) * groups_for(height, *y))?;
-    let threads = pixels / rows * lanes;
-    let depth = (threads * run / pixels).next_power_of_two().clamp(2, 8).min(shape.inputs);
-    let memory = depth * pixels * 16;
+    // The depth follows from the number of invocations, which does not depend on it.
+    let mut config = Config { tile_x: x, tile_y: y, rows, cols, lanes, depth: 1, run };
+    let threads = config.threads();
+    config.depth = (threads * run / pixels).next_power_of_two().clamp(2, 8).min(shape.inputs);
+    let memory = config.depth * pixels * 16;
     let groups = tiles(problem, shape, [x, y, lanes * cols]).map(|d| problem.max(&d));
     let too_many = groups.iter().zip(limits.max_workgroup_count).any(|(g, limit)| *g > i64::from(limit));
     let max_threads = limits.max_workgroup_invocations.min(limits.max_workgroup_size[0]);
-    let span = depthwise::span(windows, run);
     let packed = packed(problem, lanes * cols).ok()?;
     if too_many
         || threads > max_threads
         || memory > limits.max_workgroup_memory
-        || span > depthwise::MAX_SPAN
+        || depthwise::span(&shape.windows, run) > depthwise::MAX_SPAN
         || !packed.iter().all(|p| fits(problem, p))
     {
         return None;
     }
-    let groups = groups.iter().map(|g| *g as f64).product::<f64>();
-    let [slices_in, pixels_f, rows_f, cols_f, run_f, depth_f] =
-        [shape.inputs, pixels, rows, cols, run, depth].map(f64::from);
-    let subgroup = problem.target.subgroup.preferred.max(1);
-    let invocations = groups * f64::from(threads.next_multiple_of(subgroup));
-    let resident = machine.invocations();
-    // Several independent sums per invocation hide latency like more invocations.
-    let occupancy =
-        (p.concurrent_loads * invocations * (rows_f * cols_f).min(4.0) / resident).clamp(0.001, 1.0);
-    // Depthwise convolution, estimated as in `depthwise`: rounds of the whole workgroup for each chunk of slices.
-    let rounds = (depth_f * pixels_f / run_f / f64::from(threads)).ceil();
-    let chunks = (slices_in / depth_f).ceil();
+    Some((config, groups.iter().map(|g| *g as f64).product()))
+}
+
+impl Config {
+    /// Invocations per workgroup.
+    fn threads(self) -> u32 {
+        self.tile_x * self.tile_y / self.rows.max(1) * self.lanes
+    }
+
+    /// Returns the number of rounds in which a workgroup computes the depthwise convolution of DEPTH input slices. In a
+    /// round, each invocation computes RUN pixels of one slice.
+    fn rounds(self) -> f64 {
+        let [depth, pixels, run] = [self.depth, self.tile_x * self.tile_y, self.run].map(f64::from);
+        (depth * pixels / run / f64::from(self.threads())).ceil()
+    }
+}
+
+/// Returns the floating-point operations of the depthwise and of the pointwise convolution, each divided by the
+/// fraction of the f32 peak that it reaches.
+fn peak_operations(
+    p: &Params,
+    problem: &Problem<'_>,
+    shape: &Shape,
+    config: Config,
+    invocations: f64,
+) -> [f64; 2] {
+    let windows = &shape.windows;
+    let [slices_in, rows, cols, run, depth] =
+        [shape.inputs, config.rows, config.cols, config.run, config.depth].map(f64::from);
+    // The depthwise convolution is estimated as in `depthwise`.
+    let chunks = (slices_in / depth).ceil();
     let taps = windows.taps() as f64;
     let reads_per_vec4 = if problem.operands[0].is_slices4() { 1.0 } else { 4.0 };
-    let reads = (windows.kernel[1] * span) as f64 * reads_per_vec4 + taps;
-    let work = run_f * taps;
-    let depthwise_flops = invocations * chunks * rounds * work * 8.0;
+    let reads = (windows.kernel[1] * depthwise::span(windows, config.run)) as f64 * reads_per_vec4 + taps;
+    let work = run * taps;
+    let depthwise_flops = invocations * chunks * config.rounds() * work * 8.0;
     let depthwise_efficiency = p.depthwise_peak_fraction * work / (work + reads);
-    // Pointwise convolution, estimated as in `matmul`: pixels from workgroup memory, filters from memory for each lane.
-    let pointwise_flops = invocations * rows_f * cols_f * slices_in * 32.0;
-    let reuse = 1.0 / (1.0 / rows_f + 0.25 / cols_f);
+    // The pointwise convolution is estimated as in `matmul`: pixels from workgroup memory, filters from memory for each lane.
+    let pointwise_flops = invocations * rows * cols * slices_in * 32.0;
+    let reuse = 1.0 / (1.0 / rows + 0.25 / cols);
     let pointwise_efficiency = p.pointwise_peak_fraction * reuse / (reuse + 1.0);
-    let vectors = rows_f * cols_f + (span as f64 + run_f).max(rows_f + 6.0);
-    let pressure = if vectors > p.full_occupancy_vec4s { p.full_occupancy_vec4s / vectors } else { 1.0 };
-    let compute = (depthwise_flops / depthwise_efficiency + pointwise_flops / pointwise_efficiency)
-        / (machine.peak.f32 * occupancy * pressure);
-    // Every tile reads its pixels with a border, and every block reads all of its filters.
+    [depthwise_flops / depthwise_efficiency, pointwise_flops / pointwise_efficiency]
+}
+
+/// Returns the bytes that `groups` workgroups read from the cache. Each workgroup reads the input pixels of its tile
+/// with a border, and the filters for its output slices.
+fn cached_bytes(problem: &Problem<'_>, shape: &Shape, config: Config, groups: f64) -> f64 {
+    let windows = &shape.windows;
     let border = |tile: u32, i: usize| {
         ((tile as usize - 1) * windows.stride[i] + (windows.kernel[i] - 1) * windows.dilation[i] + 1) as f64
     };
     let element = problem.operands[0].dtype.on_device().bytes() as f64;
-    let read = border(x, 2) * border(y, 1) + taps + f64::from(lanes * cols) * 4.0;
-    let cached = groups * read * slices_in * 4.0 * element / machine.cache_bandwidth_gb_s.max(1e-3);
-    let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
-    let reading = rounds * ((windows.kernel[1] * span) as f64 + taps);
-    let steps = p.fixed_latencies
-        + chunks * (p.chunk_latencies + p.depthwise_read_latencies * reading)
-        + p.store_latencies * rows_f * cols_f;
-    let waiting = waiting(problem, invocations, steps);
-    let cost = compute.max(traffic).max(cached).max(waiting) + machine.launch_us * 1e3;
-    Some(Candidate {
-        knobs: Config { tile_x: x, tile_y: y, rows, cols, lanes, depth, run }.knobs(),
-        cost,
-        reason: format!(
-            "tiles of {x}x{y} pixels and {} slices per workgroup of {threads}, {depth} input slices per step; depthwise convolution computed {blocks} times, {:.0} % of the work; occupancy {:.0} %",
-            lanes * cols,
-            depthwise_flops
-                / depthwise_efficiency
-                / (depthwise_flops / depthwise_efficiency + pointwise_flops / pointwise_efficiency)
-                * 100.0,
-            occupancy * 100.0
-        ),
-    })
+    let filters = f64::from(config.lanes * config.cols) * 4.0;
+    let read = border(config.tile_x, 2) * border(config.tile_y, 1) + windows.taps() as f64 + filters;
+    groups * read * f64::from(shape.inputs) * 4.0 * element
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+/// Returns the time that an invocation waits for loads and stores, in memory latencies.
+fn latencies(p: &Params, shape: &Shape, config: Config) -> f64 {
+    let windows = &shape.windows;
+    let chunks = (f64::from(shape.inputs) / f64::from(config.depth)).ceil();
+    let lines = (windows.kernel[1] * depthwise::span(windows, config.run)) as f64;
+    let reading = config.rounds() * (lines + windows.taps() as f64);
+    p.fixed_latencies
+        + chunks * (p.chunk_latencies + p.depthwise_read_latencies * reading)
+        + p.store_latencies * f64::from(config.rows) * f64::from(config.cols)
+}
+
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::SeparableConv(op) = problem.op else {
         return Err(OpError::new("the operator is not a separable convolution"));
     };
     let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
-    let Config { tile_x: x, tile_y: y, rows, cols, lanes, depth, run } = config;
+    let Config { tile_x: x, tile_y: y, cols, lanes, depth, run, .. } = config;
     let groups = tiles(problem, &shape, [x, y, cols * lanes]);
-    let grid = Grid { groups, workgroup: [x * y / rows.max(1) * lanes, 1, 1] };
+    let grid = Grid { groups, workgroup: [config.threads(), 1, 1] };
     let memory = depth * x * y * 16;
     launch(problem, &config, &KERNEL, Blocks { run, slices: cols * lanes, memory, grid })
-}
-
-/// Block sizes and grid of a launch.
-pub(super) struct Blocks {
-    /// Neighboring pixels per invocation in the depthwise convolution.
-    pub(super) run: u32,
-    /// Output slices per block.
-    pub(super) slices: u32,
-    /// Bytes of workgroup memory.
-    pub(super) memory: u32,
-    pub(super) grid: Grid,
-}
-
-/// Returns the launch of a kernel that has the hooks of `conv_separable.wgsl`.
-pub(super) fn launch(
-    problem: &Problem<'_>,
-    config: &impl Configuration,
-    kernel: &Kernel,
-    blocks: Blocks,
-) -> Result<Vec<Launch>, OpError> {
-    let Op::SeparableConv(op) = problem.op else {
-        return Err(OpError::new("the operator is not a separable convolution"));
-    };
-    let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
-    let Blocks { run, slices, memory, grid } = blocks;
-    let [filters, matrix] = packed(problem, slices)?;
-    let depthwise_problem = depthwise_problem(op, &shape, problem);
-    let mut steps = Vec::new();
-    let last = u32::try_from(problem.arity.saturating_sub(1)).unwrap_or(u32::MAX);
-    let problem = &if op.bias { with_bias_at(last, problem, &mut steps) } else { problem.clone() };
-    let mut shader = Shader::new(problem);
-    config.declare(&mut shader);
-    shader.workgroup_memory(memory);
-    let windows = &shape.windows;
-    windows.declare(&mut shader, &[1, 2]);
-    // A partial run at the end of a line reads past the end.
-    let [_, padded_y, padded_x] = windows.padded();
-    let [_, _, width] = spatial(&problem.result.shape);
-    let has_partial_run = !width.is_multiple_of(i64::from(run));
-    declare_guards(&mut shader, 0, &[1, 2], [false, padded_y, padded_x || has_partial_run]);
-    shader.constant("SPAN", format_args!("{}u", depthwise::span(windows, run)));
-    shader.constant("STEP_X", format_args!("{}u", windows.stride[2]));
-    shader.constant("TAP_X", format_args!("{}u", windows.dilation[2]));
-    shader.knob("IN_SLICES", shape.inputs);
-    shader.knob("OUT_SLICES", shape.outputs);
-    let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
-    shader.size("batches", &result[0]);
-    windows.declare_sizes(&mut shader, &[1, 2], [&source, &result]);
-    let at = vec4_channels(result.len(), "b", "s", ["0u", "y", "x"]);
-    let params = "b: u32, y: u32, x: u32, s: u32";
-    shader.read("src", params, "", 0, &at);
-    read_packed(&mut shader, "tap", filters);
-    read_packed(&mut shader, "weight", matrix);
-    shader.problem = &depthwise_problem;
-    let start = Some(("v".to_string(), ValueType::Float));
-    let (statements, value, _) = shader.epilogue_statements(&op.epilogue, start, &at, 4, false)?;
-    shader.problem = problem;
-    let value = if shape.channels.is_multiple_of(4) {
-        value
-    } else {
-        let past = format!("vec4<u32>(s * 4u) + vec4<u32>(0u, 1u, 2u, 3u) >= vec4<u32>({}u)", shape.channels);
-        format!("select({value}, vec4<f32>(0.0), {past})")
-    };
-    shader.replace(
-        "middle",
-        format!("fn middle({params}, v: vec4<f32>) -> vec4<f32> {{\n{statements}    return {value};\n}}\n"),
-    );
-    shader.write("store", params, "", &at)?;
-    let pixels = product(&result[2..]).mul(&result[0]).mul(&Dim::from(shape.channels));
-    let each = Dim::from(windows.taps()).add(&result[1]);
-    Ok(vec![shader.finish(kernel.name, kernel.wgsl, grid, pixels.mul(&each).scale(2))?])
-}
-
-/// Returns the problem of the epilogue between the convolutions. Its result is the depthwise result, which is not
-/// stored.
-fn depthwise_problem<'a>(op: &'a SeparableConv, shape: &Shape, problem: &Problem<'a>) -> Problem<'a> {
-    let mut sizes = problem.result.shape.clone();
-    if let Some(channels) = sizes.get_mut(1) {
-        *channels = Dim::from(shape.channels);
-    }
-    let result = Operand {
-        dtype: DType::F32,
-        placement: Placement::dense(&sizes),
-        shape: sizes,
-        storage: Storage::Buffer,
-        constant: None,
-        quantized: None,
-    };
-    Problem { epilogue: &op.epilogue, result, ..problem.clone() }
 }

@@ -1,58 +1,68 @@
-//! `conv_separable_direct.wgsl`: depthwise separable convolution (depthwise, then pointwise) in registers.
+//! `conv_separable_direct.wgsl`: depthwise separable convolution (depthwise, then pointwise). The depthwise result
+//! stays in registers.
 
 use serde::Deserialize;
 
-use super::conv_separable::{self, Blocks, Shape, packed, shape, tiles};
 use super::depthwise;
+use super::separable::{Blocks, Shape, launch, packed, shape, tiles};
 use crate::error::OpError;
 use crate::ir::op::Op;
-use crate::kernels::cost::{Parameters, waiting};
-use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
+use crate::kernels::cost::{Estimate, Parameters, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel, config};
 use crate::kernels::shared::window::{fits, grid, group_shape, spatial, workgroups};
-use crate::shader::Launch;
+use crate::shader::LaunchDraft;
 use crate::shader::problem::Problem;
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_separable_direct",
-    wgsl: include_str!("conv_separable_direct.wgsl"),
+    wgsl: concat!(
+        include_str!("../shared/preludes/window.wgsl"),
+        include_str!("../shared/preludes/image_sizes.wgsl"),
+        include_str!("../shared/preludes/image_hooks_2d.wgsl"),
+        include_str!("../shared/preludes/separable_filters.wgsl"),
+        include_str!("conv_separable_direct.wgsl")
+    ),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
 config! {
-    /// Configuration of the kernel.
+    /// Configuration of the kernel `conv_separable_direct`.
     struct Config {
-        /// Invocations of a workgroup along x.
+        /// Number of invocations of a workgroup along x.
         GROUP_X => group_x: u32,
-        /// Invocations of a workgroup along y.
+        /// Number of invocations of a workgroup along y.
         GROUP_Y => group_y: u32,
-        /// Neighboring pixels per invocation.
+        /// Number of neighboring output pixels that an invocation computes.
         RUN => run: u32,
-        /// Output slices (of four channels) per invocation.
+        /// Number of output slices (of four channels) that an invocation computes.
         COLS => cols: u32,
     }
 }
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `conv_separable_direct`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Memory latencies before the first input slice and after the last.
+    /// Fixed time before the first and after the last input slice (of four channels) is processed, in memory latencies.
     fixed_latencies: f64,
-    /// Filter reads per output slice in a step.
+    /// Number of reads of pointwise filters per input slice and output slice (of four channels). A read that hits in
+    /// the cache counts as a fraction of a read.
     slice_filter_reads: f64,
-    /// Reached fraction of the f32 peak in the depthwise convolution, before the other factors. 0 to 1.
+    /// Fraction of the f32 peak that the depthwise convolution reaches, before the factors for reuse, register pressure
+    /// and occupancy. 0 to 1.
     depthwise_peak_fraction: f64,
-    /// Reached fraction of the f32 peak in the pointwise convolution, before the other factors. 0 to 1.
+    /// Fraction of the f32 peak that the pointwise convolution reaches, before the factors for reuse, register pressure
+    /// and occupancy. 0 to 1.
     pointwise_peak_fraction: f64,
-    /// Memory latencies per read of the depthwise convolution.
+    /// Time of one read of a pixel or filter in the depthwise convolution, in memory latencies.
     depthwise_read_latencies: f64,
-    /// Memory latencies per input slice.
+    /// Time to process an input slice (of four channels), without the depthwise reads, in memory latencies.
     slice_latencies: f64,
-    /// Maximum vec4 registers per invocation at full occupancy.
+    /// Number of vec4 registers per invocation up to which occupancy is full.
     full_occupancy_vec4s: f64,
 }
 
@@ -60,13 +70,13 @@ impl Parameters for Params {
     const GROUP: &str = "conv_separable_direct";
 }
 
-/// Pixels and maximum output slices per invocation.
+/// Blocks that are tried: number of pixels per invocation, and maximum number of output slices per invocation.
 const BLOCKS: &[[u32; 2]] = &[[1, 4], [1, 8], [1, 16], [2, 4], [2, 8], [4, 2], [4, 4], [4, 8]];
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::SeparableConv(op) = problem.op else { return Vec::new() };
     let Some(shape) = shape(op, problem) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let mut out: Vec<Candidate> = Vec::new();
     for block in BLOCKS {
         let candidate = candidate(&p, problem, &shape, *block);
@@ -76,7 +86,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     out
 }
 
-/// Returns one candidate, or `None` if it exceeds a limit.
+/// Returns the candidate for a block size, or `None` if it exceeds a limit of the device.
 fn candidate(
     p: &Params,
     problem: &Problem<'_>,
@@ -114,8 +124,6 @@ fn candidate(
     let pointwise = lanes * slices_in * run_f * cols_f * 32.0 / (p.pointwise_peak_fraction * reuse);
     let vectors = run_f * cols_f + (span as f64 + run_f).max(run_f + 4.0) + 2.0;
     let pressure = if vectors > p.full_occupancy_vec4s { p.full_occupancy_vec4s / vectors } else { 1.0 };
-    let compute = (depthwise + pointwise) / (machine.peak.f32 * occupancy * pressure);
-    let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
     // Each workgroup reads its pixels with a border, once per block.
     let border = |size: u32, i: usize| {
         let pixels =
@@ -125,31 +133,30 @@ fn candidate(
     let element = problem.operands[0].dtype.on_device().bytes() as f64;
     let count = groups.iter().map(|g| *g as f64).product::<f64>();
     let read = border(gx * run, 2) * border(gy, 1) + taps + cols_f * 4.0;
-    let cached = count * read * slices_in * 4.0 * element / machine.cache_bandwidth_gb_s.max(1e-3);
-    let waiting = waiting(
-        problem,
-        lanes,
-        slices_in * (p.depthwise_read_latencies * (lines + taps) + p.slice_latencies) + p.fixed_latencies,
-    );
-    let cost = compute.max(traffic).max(cached).max(waiting) + machine.launch_us * 1e3;
+    let latencies =
+        slices_in * (p.depthwise_read_latencies * (lines + taps) + p.slice_latencies) + p.fixed_latencies;
+    let estimate = Estimate {
+        memory: problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3),
+        cache: count * read * slices_in * 4.0 * element / machine.cache_bandwidth_gb_s.max(1e-3),
+        compute: (depthwise + pointwise) / (machine.peak.f32 * occupancy * pressure),
+        latency: waiting(problem, lanes, latencies),
+        ..Estimate::for_dispatches(problem, 1.0)
+    };
     let [_, height, width] = spatial(&problem.result.shape).map(|d| problem.max(&d));
-    Some(Candidate {
-        knobs: Config { group_x: gx, group_y: gy, run, cols }.knobs(),
-        cost,
-        reason: format!(
-            "{run} of {width}x{height} pixels and {cols} slices per invocation, {lanes} invocations in workgroups of {gx}x{gy}; depthwise convolution computed {blocks} times, {:.0} % of the work; occupancy {:.0} %",
-            depthwise / (depthwise + pointwise) * 100.0,
-            occupancy * 100.0
-        ),
-    })
+    let reason = format!(
+        "image of {width}x{height} pixels; {run} pixels and {cols} output slices per invocation, {lanes} invocations in workgroups of {gx}x{gy}; the depthwise convolution is computed {blocks} times and is {:.0} % of the work; occupancy {:.0} %",
+        depthwise / (depthwise + pointwise) * 100.0,
+        occupancy * 100.0
+    );
+    Some(Candidate::new(&Config { group_x: gx, group_y: gy, run, cols }, estimate, reason))
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::SeparableConv(op) = problem.op else {
         return Err(OpError::new("the operator is not a separable convolution"));
     };
     let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
     let Config { group_x: gx, group_y: gy, run, cols: slices } = config;
     let grid = grid(tiles(problem, &shape, [run, 1, slices]), [gx, gy], 1);
-    conv_separable::launch(problem, &config, &KERNEL, Blocks { run, slices, memory: 0, grid })
+    launch(problem, &config, &KERNEL, Blocks { run, slices, memory: 0, grid })
 }

@@ -5,49 +5,58 @@ use serde::Deserialize;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{ConvTranspose, Op};
-use crate::kernels::cost::{Parameters, roofline, waiting};
+use crate::kernels::cost::{Estimate, Parameters, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, grid, group_shape, known, pack_filters, read_filters, with_bias,
 };
 use crate::shader::problem::Problem;
-use crate::shader::{Launch, Shader};
+use crate::shader::{LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_transpose",
-    wgsl: include_str!("conv_transpose.wgsl"),
+    wgsl: concat!(
+        include_str!("../shared/preludes/window.wgsl"),
+        include_str!("../shared/preludes/image_sizes.wgsl"),
+        include_str!("../shared/preludes/image_hooks_3d.wgsl"),
+        include_str!("../shared/preludes/slice_filters.wgsl"),
+        include_str!("conv_transpose.wgsl")
+    ),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
 config! {
-    /// Configuration of the kernel.
+    /// Configuration of the kernel `conv_transpose`.
     struct Config {
-        /// Invocations of a workgroup along x.
+        /// Number of invocations of a workgroup along x.
         GROUP_X => group_x: u32,
-        /// Invocations of a workgroup along y.
+        /// Number of invocations of a workgroup along y.
         GROUP_Y => group_y: u32,
-        /// Pixels along x per invocation.
+        /// Number of output pixels along x that an invocation computes.
         BLOCK_X => block_x: u32,
-        /// Output slices (of four channels) per invocation.
+        /// Number of output slices (of four channels) that an invocation computes.
         SLICES => slices: u32,
     }
 }
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `conv_transpose`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Filter reads per output slice in a step, counting reads that hit in the cache of a workgroup in part.
+    /// Number of filter reads per output slice (of four channels) and step; a step is one tap and one input slice. A
+    /// read that hits in the cache counts as a fraction of a read.
     slice_filter_reads: f64,
-    /// Memory latencies per tap of an input slice, also if the tap contributes nothing.
+    /// Time to process one tap of one input slice (of four channels), in memory latencies. Taps that contribute nothing
+    /// to the pixel take this time too.
     tap_latencies: f64,
-    /// Reached fraction of the f32 peak, before the reuse and occupancy factors. 0 to 1.
+    /// Fraction of the f32 peak that the kernel reaches, before the factors for reuse and occupancy. 0 to 1.
     peak_fraction: f64,
-    /// Time that each further sum of an invocation adds, as a fraction of `tap_latencies`. 0 to 1.
+    /// An invocation accumulates several vec4 sums. Each sum after the first adds this fraction of `tap_latencies` to
+    /// the time of a tap. 0 to 1.
     extra_sum_fraction: f64,
 }
 
@@ -55,15 +64,15 @@ impl Parameters for Params {
     const GROUP: &str = "conv_transpose";
 }
 
-/// Pixels along x and output slices per invocation.
+/// Blocks that are tried: pixels along x and output slices per invocation.
 const BLOCKS: &[[u32; 2]] = &[[1, 1], [2, 1], [1, 2], [2, 2], [1, 4], [4, 1], [4, 2], [2, 4]];
 
-/// Transposed convolution that this kernel can compute.
+/// Geometry of a transposed convolution that the kernel `conv_transpose` can compute.
 struct Shape {
     windows: Windows,
-    /// Input slices (of four channels) per group.
+    /// Number of input slices (of four channels) per group of the convolution.
     inputs: usize,
-    /// Output slices (of four channels) per group.
+    /// Number of output slices (of four channels) per group of the convolution.
     outputs: usize,
 }
 
@@ -82,8 +91,9 @@ fn shape(op: &ConvTranspose, problem: &Problem<'_>) -> Option<Shape> {
     Some(Shape { windows, inputs: c.div_ceil(4), outputs: o.div_ceil(4) })
 }
 
-/// Returns the number of blocks along x of all phases (times images, if the batch is the fastest index), lines, and
-/// blocks along planes and output slices (times images otherwise).
+/// Returns the dispatch grid: blocks along x, lines (y), and planes (z) times blocks of output slices. The pixels of a
+/// block are one stride apart along x (they have the same phase). If the batch is the fastest index of the grid, the
+/// number of images multiplies the first entry, else the last.
 fn blocks(problem: &Problem<'_>, op: &ConvTranspose, shape: &Shape, [x, slices]: [u32; 2]) -> [Dim; 3] {
     let [depth, height, width] = shape.windows.sizes(&problem.result.shape);
     let batch = &problem.result.shape[0];
@@ -100,7 +110,7 @@ fn blocks(problem: &Problem<'_>, op: &ConvTranspose, shape: &Shape, [x, slices]:
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::ConvTranspose(op) = problem.op else { return Vec::new() };
     let (Some(shape), Some(filters)) = (shape(op, problem), constant(problem, 1)) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let machine = &problem.target.machine;
     let limits = &problem.target.limits;
     let device = problem.operands[1].dtype.on_device();
@@ -136,27 +146,24 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         // Each tap of each input slice is a step, also if it contributes nothing. Several sums per invocation make it
         // longer.
         let tap_steps = (shape.windows.taps() * shape.inputs) as f64;
-        let waiting = waiting(
-            problem,
-            lanes,
-            p.tap_latencies * tap_steps * (1.0 + p.extra_sum_fraction * (pixels * slices - 1.0)),
+        let latencies = p.tap_latencies * tap_steps * (1.0 + p.extra_sum_fraction * (pixels * slices - 1.0));
+        let efficiency = p.peak_fraction * reuse * occupancy;
+        let estimate = Estimate {
+            latency: waiting(problem, lanes, latencies),
+            ..Estimate::roofline(problem, flops, problem.traffic() as f64, efficiency)
+        };
+        let reason = format!(
+            "{x} pixels and {slices} output slices per invocation, {lanes} invocations in workgroups of {gx}x{gy}; occupancy {:.0} %, {:.0} % arithmetic instructions",
+            occupancy * 100.0,
+            reuse * 100.0
         );
-        let cost = roofline(problem, flops, problem.traffic() as f64, p.peak_fraction * reuse * occupancy)
-            .max(waiting + machine.launch_us * 1e3);
-        out.push(Candidate {
-            knobs: Config { group_x: gx, group_y: gy, block_x: x, slices: block[1] }.knobs(),
-            cost,
-            reason: format!(
-                "{x} pixels and {slices} slices per invocation, {lanes} invocations in workgroups of {gx}x{gy}; occupancy {:.0} %, {:.0} % arithmetic instructions",
-                occupancy * 100.0,
-                reuse * 100.0
-            ),
-        });
+        let config = Config { group_x: gx, group_y: gy, block_x: x, slices: block[1] };
+        out.push(Candidate::new(&config, estimate, reason));
     }
     out
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::ConvTranspose(op) = problem.op else {
         return Err(OpError::new("the operator is not a transposed convolution"));
     };
@@ -183,5 +190,5 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
     // Every input pixel is multiplied by every tap once.
     let flops =
         problem.operands[0].elements().mul(&Dim::from(shape.windows.taps() * filters.shape[1])).scale(2);
-    Ok(vec![shader.finish("conv_transpose", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("conv_transpose", KERNEL.wgsl, grid, flops)])
 }

@@ -1,65 +1,17 @@
 // Transposed convolution over one to three spatial axes. Each invocation computes BLOCK_X output pixels of SLICES
-// slices of four output channels. The pixels are one stride apart, so that the same taps contribute to all of them.
-// Adjacent invocations have the same phase (position modulo the stride), if possible. For constant filters, without
-// groups or with groups of whole slices.
+// slices of four output channels. The pixels of an invocation are one stride apart, so that equal taps contribute to
+// all of them. Adjacent invocations have equal phases (position modulo the stride) where possible. The kernel is for
+// constant filters, without groups or with groups of whole slices.
 //
-// Replaced by the compiler: knobs, geometry, sizes and hooks. `src` is called only inside the image along guarded axes.
+// Preludes: `window.wgsl`, `image_sizes.wgsl`, `image_hooks_3d.wgsl` and `slice_filters.wgsl`.
+//
+// The compiler replaces the knobs, the window geometry, the sizes and the hooks. The hook `src` is called only inside
+// the image along axes with a guard.
 
 const GROUP_X = 8u;
 const GROUP_Y = 8u;
 const BLOCK_X = 2u;
 const SLICES = 2u;
-
-const KERNEL_X = 3u;
-const KERNEL_Y = 3u;
-const KERNEL_Z = 1u;
-const TAPS = KERNEL_X * KERNEL_Y * KERNEL_Z;
-const STRIDE_X = 2i;
-const STRIDE_Y = 2i;
-const STRIDE_Z = 1i;
-const DILATION_X = 1i;
-const DILATION_Y = 1i;
-const DILATION_Z = 1i;
-const PAD_X = 1i;
-const PAD_Y = 1i;
-const PAD_Z = 0i;
-/// Input and output slices (of four channels) per group.
-const IN_SLICES = 2u;
-const OUT_SLICES = 2u;
-const GROUPS = 1u;
-/// True if taps may be outside the image along an axis and must be masked.
-const GUARD_X = true;
-const GUARD_Y = true;
-const GUARD_Z = true;
-/// True if there is more than one position along z.
-const DEEP = false;
-/// True if the batch is the fastest index of the grid, false if it is the slowest.
-const BATCH_INNER = true;
-
-@group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> filters: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> result: array<vec4<f32>>;
-
-fn batches() -> u32 { return 1u; }
-fn in_w() -> u32 { return 4u; }
-fn in_h() -> u32 { return 4u; }
-fn in_d() -> u32 { return 1u; }
-fn out_w() -> u32 { return 8u; }
-fn out_h() -> u32 { return 8u; }
-fn out_d() -> u32 { return 1u; }
-
-/// Channels `4s..4s+4` of a pixel.
-fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 4u + y) * 4u + x) + b + z]; }
-/// Vec4 i of the filters, four output channels each: per block of SLICES slices, per tap, per input slice, per slice of
-/// the block, per input channel.
-fn weight(i: u32) -> vec4<f32> { return filters[i]; }
-/// The 4 x 4 filters from vec4 i: four input channels by the four output channels of slice `column`. `row` is the index
-/// of the input slice, counted over all taps.
-fn weights(i: u32, column: u32, row: u32) -> mat4x4<f32> {
-    return mat4x4<f32>(weight(i), weight(i + 1u), weight(i + 2u), weight(i + 3u));
-}
-/// Applies the epilogue to channels `4s..4s+4` of a pixel and stores them.
-fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b + z] = v; }
 
 @compute @workgroup_size(GROUP_X, GROUP_Y)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {

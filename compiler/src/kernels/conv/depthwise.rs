@@ -1,4 +1,4 @@
-//! `depthwise.wgsl`: convolution with one filter per channel.
+//! `depthwise.wgsl`: depthwise convolution, with one constant filter per channel.
 
 use serde::Deserialize;
 
@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Constant, Conv, Op};
 use crate::ir::tensor::DeviceType;
-use crate::kernels::cost::{Parameters, roofline, waiting};
+use crate::kernels::cost::{Estimate, Parameters, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, grid, group_shape, known, with_bias,
@@ -14,37 +14,43 @@ use crate::kernels::shared::window::{
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::CHW_C4;
 use crate::shader::problem::Problem;
-use crate::shader::{Launch, Shader};
+use crate::shader::{LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "depthwise",
-    wgsl: include_str!("depthwise.wgsl"),
+    wgsl: concat!(
+        include_str!("../shared/preludes/window.wgsl"),
+        include_str!("../shared/preludes/image_sizes.wgsl"),
+        include_str!("../shared/preludes/image_hooks_3d.wgsl"),
+        include_str!("depthwise.wgsl")
+    ),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
 config! {
-    /// Configuration of the kernel.
+    /// Configuration of the kernel `depthwise`.
     struct Config {
-        /// Invocations of a workgroup along x.
+        /// Number of invocations of a workgroup along x.
         GROUP_X => group_x: u32,
-        /// Invocations of a workgroup along y.
+        /// Number of invocations of a workgroup along y.
         GROUP_Y => group_y: u32,
-        /// Pixels along x per invocation.
+        /// Number of output pixels along x that an invocation computes.
         BLOCK_X => block_x: u32,
     }
 }
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `depthwise`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Arithmetic throughput relative to the f32 peak, before the reuse and occupancy factors. May exceed 1.
+    /// Arithmetic throughput relative to the f32 peak, before it is multiplied by the factors for reuse and occupancy.
+    /// May exceed 1.
     peak_ratio: f64,
-    /// Memory latencies per read.
+    /// Time of a read of pixels or filters, in memory latencies.
     read_latencies: f64,
 }
 
@@ -52,10 +58,10 @@ impl Parameters for Params {
     const GROUP: &str = "depthwise";
 }
 
-/// Pixels per invocation.
+/// Numbers of pixels per invocation that are tried.
 const BLOCKS: &[u32] = &[1, 2, 4];
 
-/// Maximum vec4s of a line in registers.
+/// Maximum number of vec4s of an image line that an invocation holds in registers.
 pub(super) const MAX_SPAN: usize = 24;
 
 fn windows(op: &Conv, problem: &Problem<'_>) -> Option<Windows> {
@@ -66,24 +72,24 @@ fn windows(op: &Conv, problem: &Problem<'_>) -> Option<Windows> {
     if one_each && fitting { Windows::from_conv(op, problem) } else { None }
 }
 
-/// Returns the number of pixels of a line under the windows of `block` neighboring pixels.
+/// Returns the number of input pixels of a line that the windows of `block` neighboring output pixels cover.
 pub(super) fn span(windows: &Windows, block: u32) -> usize {
     (block as usize - 1) * windows.stride[2] + (windows.kernel[2] - 1) * windows.dilation[2] + 1
 }
 
-/// Returns the number of pixels of all lines under these windows.
+/// Returns the number of input pixels that a window covers in all its lines and planes, if it covers `span` pixels per line.
 fn window_pixels(windows: &Windows, span: usize) -> f64 {
     (windows.kernel[0] * windows.kernel[1] * span) as f64
 }
 
-/// Packs filters as vec4s of channels per slice and tap.
+/// Packs depthwise filters as vec4s: one vec4 of four channels for each pair of a channel slice and a tap.
 pub(super) fn pack(filters: &Constant, device: DeviceType) -> Packed {
     let taps = filters.shape.iter().skip(2).product();
     CHW_C4.packed(filters, &[('C', filters.shape[0]), ('S', taps)], &[], device)
 }
 
-/// Returns the number of blocks along x (times images, if the batch is the fastest index), lines, and slices of all
-/// planes (times images otherwise).
+/// Returns the dispatch grid: blocks along x, lines (y), and planes (z) times channel slices. If the batch is the
+/// fastest index of the grid, the number of images multiplies the first entry, else the last.
 fn blocks(problem: &Problem<'_>, windows: &Windows, block: u32) -> [Dim; 3] {
     let [depth, height, width] = windows.sizes(&problem.result.shape);
     let batch = &problem.result.shape[0];
@@ -99,7 +105,7 @@ fn blocks(problem: &Problem<'_>, windows: &Windows, block: u32) -> [Dim; 3] {
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
     let Some(windows) = windows(op, problem) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let filters = constant(problem, 1).map(|w| pack(w, problem.operands[1].dtype.on_device()));
     if filters.is_none_or(|p| !fits(problem, &p)) {
         return Vec::new();
@@ -136,21 +142,19 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let wanted = machine.invocations();
         let occupancy = (lanes * f64::from(block) / wanted).clamp(0.02, 1.0);
         let efficiency = p.peak_ratio * occupancy * work / (work + reads);
-        let waiting = waiting(problem, lanes, p.read_latencies * (window_pixels(&windows, span) + taps));
-        let cost = roofline(problem, flops, problem.traffic() as f64, efficiency)
-            .max(waiting + machine.launch_us * 1e3);
-        out.push(Candidate {
-            knobs: Config { group_x: gx, group_y: gy, block_x: block }.knobs(),
-            cost,
-            reason: format!(
-                "{block} pixels of four channels per invocation, {lanes} invocations in workgroups of {gx}x{gy}, {span} reads per line"
-            ),
-        });
+        let estimate = Estimate {
+            latency: waiting(problem, lanes, p.read_latencies * (window_pixels(&windows, span) + taps)),
+            ..Estimate::roofline(problem, flops, problem.traffic() as f64, efficiency)
+        };
+        let reason = format!(
+            "{block} pixels of four channels per invocation, {lanes} invocations in workgroups of {gx}x{gy}, {span} pixels read per line of the window"
+        );
+        out.push(Candidate::new(&Config { group_x: gx, group_y: gy, block_x: block }, estimate, reason));
     }
     out
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
     let windows = windows(op, problem)
         .ok_or_else(|| OpError::new("the operator needs one constant filter per channel"))?;
@@ -181,5 +185,5 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
     shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
     let grid = grid(blocks(problem, &windows, block), [gx, gy], 1);
     let flops = problem.result.elements().mul(&Dim::from(windows.taps())).scale(2);
-    Ok(vec![shader.finish("depthwise", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("depthwise", KERNEL.wgsl, grid, flops)])
 }

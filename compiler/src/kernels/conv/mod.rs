@@ -1,7 +1,7 @@
 //! Convolutions, transposed convolutions and Winograd transforms.
 
 mod blocks;
-#[expect(clippy::module_inception, reason = "the kernel that the family is named after")]
+#[expect(clippy::module_inception, reason = "the family of kernels is named after its kernel `conv`")]
 pub(super) mod conv;
 pub(super) mod conv_1x1;
 pub(super) mod conv_broadcast;
@@ -13,4 +13,5 @@ pub(super) mod conv_separable;
 pub(super) mod conv_separable_direct;
 pub(super) mod conv_transpose;
 pub(super) mod depthwise;
+mod separable;
 pub(super) mod winograd;

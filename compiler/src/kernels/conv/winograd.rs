@@ -1,5 +1,5 @@
-//! `winograd.wgsl`: transforms of images into tiles of the Winograd domain and back. The products between the
-//! transforms are an ordinary matmul.
+//! `winograd.wgsl`: transforms of images into tiles of the Winograd domain and back. An ordinary matmul stands between
+//! the two transforms.
 
 use serde::Deserialize;
 
@@ -8,13 +8,13 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Op, WinogradInput};
 use crate::ir::ops::winograd::Matrices;
 use crate::ir::tensor::TensorDesc;
-use crate::kernels::cost::{Parameters, waiting};
+use crate::kernels::cost::{Estimate, Parameters, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::window::{vec4_channels, with_bias_at};
 use crate::shader::access::Coordinates;
 use crate::shader::element_walk::split_index;
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader};
+use crate::shader::{Grid, LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "winograd",
@@ -22,37 +22,39 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Nothing,
 };
 
 config! {
-    /// Configuration of the kernel.
+    /// Configuration of the kernel `winograd`.
     struct Config {
-        /// Invocations of a workgroup along channel slices.
+        /// Number of invocations of a workgroup along channel slices.
         GROUP_S => group_s: u32,
-        /// Invocations of a workgroup along tiles.
+        /// Number of invocations of a workgroup along the axis of tiles. Each of them computes a different tile.
         GROUP_T => group_t: u32,
-        /// Rows of a transformed tile per invocation.
+        /// Number of rows of a transformed tile that an invocation computes.
         ROWS => rows: u32,
     }
 }
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `winograd`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Loads in flight per invocation, for the occupancy.
+    /// Number of loads that an invocation has in flight. With more loads in flight, fewer invocations occupy the device.
     concurrent_loads: f64,
-    /// Fraction of the read time that does not overlap with waiting. 0 to 1.
+    /// Fraction of the time of reads from the cache that does not overlap with waiting for memory. 0 to 1.
     exposed_read_fraction: f64,
-    /// Memory latencies before the first row and after the last.
+    /// Fixed time before the first row of a tile is computed and after the last one, in memory latencies.
     fixed_latencies: f64,
-    /// Reached fraction of the f32 peak at full occupancy. 0 to 1.
+    /// Fraction of the f32 peak that the kernel reaches at full occupancy. 0 to 1.
     peak_fraction: f64,
-    /// Memory latencies per row of a 6 x 6 tile.
+    /// Time to compute a row of a 6 x 6 tile, in memory latencies. For other tiles the time is proportional to the
+    /// number of elements.
     row_latencies: f64,
-    /// Maximum rows of a tile that wait for each other. 1 or more.
+    /// Maximum number of rows of a tile whose times add up in an invocation. Further rows overlap with these rows and
+    /// add no time. 1 or more.
     max_serial_rows: f64,
 }
 
@@ -60,21 +62,21 @@ impl Parameters for Params {
     const GROUP: &str = "winograd";
 }
 
-/// Geometry of a transform.
+/// Matrix and sizes of a Winograd transform, into the Winograd domain or back.
 struct Transform {
     matrix: Vec<f64>,
-    /// Rows of the matrix.
+    /// Number of rows of the transform matrix.
     side: usize,
-    /// Rows of a tile.
+    /// Number of rows of a Winograd tile before its transform.
     tile: usize,
-    /// Output pixels along a side of a tile.
+    /// Number of output pixels of the convolution along a side of a tile.
     outputs: usize,
-    /// Number of images, and of tiles along y and x.
+    /// Three numbers: of images, of tiles along y, and of tiles along x.
     tiles: [Dim; 3],
     channels: Dim,
-    /// Padding before the image.
+    /// Padding before the image along y and x, in pixels.
     pads: [usize; 2],
-    /// True for the input transform.
+    /// True for the transform of the input, false for the transform of the output.
     forward: bool,
 }
 
@@ -110,7 +112,7 @@ fn transform(problem: &Problem<'_>) -> Option<Transform> {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(transform) = transform(problem) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let slices = problem.max(&transform.channels.ceil_div(4));
     let tiles = problem.max(&product(&transform.tiles));
@@ -140,30 +142,29 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let width = problem.operands.first().map_or(4, |o| o.dtype.on_device().bytes()) as f64;
             let reading = lanes * n * n * 4.0 * width / machine.cache_bandwidth_gb_s.max(1e-3);
             let waste = (8.0 / f64::from(across)).clamp(1.0, 2.0);
-            let moving = problem.traffic() as f64 * waste / (machine.bandwidth_gb_s.max(1e-3) * occupancy);
             // Few short rows are computed concurrently.
             let serial_rows =
                 if rows * transform.tile <= 8 { 1.0 } else { (rows as f64).min(p.max_serial_rows) };
-            let wait = waiting(
-                problem,
-                2.0 * lanes,
-                p.fixed_latencies + p.row_latencies * serial_rows * n * n / 36.0,
+            let latencies = p.fixed_latencies + p.row_latencies * serial_rows * n * n / 36.0;
+            // Reading tiles from the cache delays the arithmetic, and waiting in part.
+            let estimate = Estimate {
+                memory: problem.traffic() as f64 * waste / (machine.bandwidth_gb_s.max(1e-3) * occupancy),
+                compute: computing + reading,
+                latency: waiting(problem, 2.0 * lanes, latencies) + p.exposed_read_fraction * reading,
+                ..Estimate::for_dispatches(problem, 1.0)
+            };
+            let reason = format!(
+                "{tiles} tiles with {slices} channel slices each; an invocation computes {rows} of the {} rows of a tile; workgroups of {across}x{group_tiles} invocations",
+                transform.side
             );
-            out.push(Candidate {
-                knobs: Config { group_s: across, group_t: group_tiles, rows: rows as u32 }.knobs(),
-                cost: (computing + reading).max(moving).max(wait + p.exposed_read_fraction * reading)
-                    + machine.launch_us * 1e3,
-                reason: format!(
-                    "{rows} of {} rows per invocation, {tiles} tiles of {slices} slices, workgroups of {across}x{group_tiles}",
-                    transform.side
-                ),
-            });
+            let config = Config { group_s: across, group_t: group_tiles, rows: rows as u32 };
+            out.push(Candidate::new(&config, estimate, reason));
         }
     }
     out
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let none = || OpError::new("the operator is not a Winograd transform");
     let transform = transform(problem).ok_or_else(none)?;
     let mut steps = Vec::new();
@@ -232,10 +233,11 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
         groups: [slices.ceil_div(across.into()), tiles.ceil_div(group_tiles.into()), split],
         workgroup: [across, group_tiles, 1],
     };
-    Ok(vec![shader.finish("winograd", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("winograd", KERNEL.wgsl, grid, flops)])
 }
 
-/// Returns the WGSL function `transform_row`: the rows of the matrix without zeros.
+/// Returns the WGSL function `transform_row(i, ..)`, which multiplies row `i` of the transform matrix by a column of
+/// the tile. The function leaves out the zeros of the matrix.
 fn transform_row_function(transform: &Transform) -> String {
     let names = ["a", "b", "c", "d", "e", "f"];
     let mut text = String::from(

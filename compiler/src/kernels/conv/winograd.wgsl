@@ -1,15 +1,16 @@
-// Transform of tiles into or out of the Winograd domain: `M * tile * M'` for tiles of N x N vec4s of channels. An
-// invocation computes ROWS rows of the result. Neighboring invocations compute neighboring channels, which are
-// contiguous in the matrices.
+// Transform of tiles into or out of the Winograd domain: `M * tile * M'`, with the transform matrix M, for tiles of N x
+// N vec4s of channels. An invocation computes ROWS rows of a transformed tile. Neighboring invocations compute
+// neighboring channels, which are contiguous in memory.
 //
-// Replaced by the compiler: knobs, sizes and hooks.
+// The compiler replaces the knobs, the sizes and the hooks.
 
 const GROUP_S = 8u;
 const GROUP_T = 8u;
-/// Rows of the result per invocation.
+/// Number of rows of a transformed tile that an invocation computes.
 const ROWS = 6u;
-/// Rows of the result, and of the tile.
+/// Number of rows of a transformed tile.
 const SIDE = 6u;
+/// Number of rows of a tile before the transform.
 const N = 6u;
 const_assert SIDE % ROWS == 0u && SIDE <= N && N <= 6u;
 
@@ -19,13 +20,13 @@ const_assert SIDE % ROWS == 0u && SIDE <= N && N <= 6u;
 fn slices() -> u32 { return 2u; }
 fn tiles() -> u32 { return 8u; }
 
-/// Channels `4s..4s+4` of an element of tile `t`.
+/// Loads channels `4s..4s+4` of the element in row `row`, column `column` of tile `t`.
 fn src(t: u32, s: u32, row: u32, column: u32) -> vec4<f32> { return source[((row * N + column) * 8u + t) * 2u + s]; }
-/// Row `i` of the matrix times a column of the tile.
+/// Multiplies row `i` of the transform matrix by a column of the tile, whose elements are `a` to `f`.
 fn transform_row(i: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>, e: vec4<f32>, f: vec4<f32>) -> vec4<f32> {
     return a + b + c + d + e + f;
 }
-/// Stores row `i`, column `k` of the result.
+/// Stores the element in row `i`, column `k` of the transformed tile.
 fn store(t: u32, s: u32, i: u32, k: u32, v: vec4<f32>) { result[((i * SIDE + k) * 8u + t) * 2u + s] = v; }
 
 @compute @workgroup_size(GROUP_S, GROUP_T)

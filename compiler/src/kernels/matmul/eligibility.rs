@@ -1,4 +1,4 @@
-//! Eligibility of the matmul kernels for a problem: one table over M, the weight encoding, fused operations and the
+//! Table of the matmuls for which each matmul kernel is eligible, by M, weight encoding, fused operations and the
 //! target's matrix units. Kernels consult the table and not each other.
 
 use crate::kernels::cost::stays_cached;
@@ -9,40 +9,42 @@ use crate::kernels::shared::matmul_sizes::matmul_sizes;
 use crate::kernels::shared::quantized::{MAX_SMALL_M, QuantizedColumns};
 use crate::shader::problem::Problem;
 
-/// Weights of a matmul, as far as eligibility depends on them.
+/// Class of a matmul's weights, on which the eligibility of kernels depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weights {
-    /// Floats or integers of full width, constant or not.
+    /// Weights that are not quantized: floats or integers, constant or not.
     Unquantized,
-    /// f16 constants of a small-M matmul that are read from memory and not from the cache, on a target with known
-    /// fragments. `matvec_fragments` and `matvec_panels` stream them at the bandwidth of the memory; other kernels do
-    /// not.
+    /// f16 constants of a small-M matmul that are read from memory and not from the cache, on a target whose layout of
+    /// matrix fragments is known. `matvec_fragments` and `matvec_panels` stream them at the bandwidth of the memory;
+    /// other kernels do not.
     StreamedF16,
-    /// Quantized weights of a small-M matmul, in groups of whole packed words; 4 and 8 bits per packed value.
+    /// Weights of a small-M matmul, quantized in groups and packed in 4 bits per value. A group fills whole packed words.
     SmallMQuantized4,
+    /// Weights of a small-M matmul, quantized in groups and packed in 8 bits per value. A group fills whole packed words.
     SmallMQuantized8,
     /// Other quantized weights.
     OtherQuantized,
 }
 
-/// A table entry: a kernel with problems that it is eligible for.
+/// An entry of the eligibility table: a kernel with a class of matmuls that it may compute.
 struct Rule {
     kernel: &'static str,
-    /// Minimum M.
+    /// Minimum number of rows M of a matmul.
     min_rows: i64,
-    /// Maximum M without and with fused operations. Kernels that compute no fused matmuls check the operator
-    /// themselves.
+    /// Maximum number of rows M of a matmul without fused operations.
     max_rows: i64,
+    /// Maximum number of rows M of a matmul with fused operations. Kernels that cannot compute fused operations also
+    /// check the operator in their own code.
     max_fused_rows: i64,
     weights: &'static [Weights],
-    /// True if the kernel leaves a matmul to `matvec_fragments` where that has a tile for it. If one kernel computes a
-    /// matmul for every M, a row has the same sums in every matmul of 1 to 16 rows.
+    /// True if the kernel is not eligible where `matvec_fragments` has a candidate. One kernel then computes the matmul
+    /// for every M of 1 to 16, so that a row has equal sums whatever M is.
     unless_fragments: bool,
-    /// True if the kernel is only a fallback for these problems.
+    /// True if the kernel is only a fallback for the matmuls of this entry.
     last_resort: bool,
 }
 
-/// Any number of rows.
+/// Maximum M in an entry of the eligibility table that does not limit M.
 const ANY: i64 = i64::MAX;
 
 use Weights::{OtherQuantized, SmallMQuantized4, SmallMQuantized8, StreamedF16, Unquantized};
@@ -59,8 +61,8 @@ const fn rule(
     Rule { kernel, min_rows, max_rows, max_fused_rows, weights, unless_fragments: false, last_resort: false }
 }
 
-/// The table. A kernel may have several entries; it is eligible if one of them matches. A kernel's own `candidates`
-/// checks the operator, the element types and the limits of the target.
+/// Eligibility table of the matmul kernels. A kernel may have several entries and is eligible if one of them matches.
+/// The kernel's own function `candidates` checks the operator, the element types and the limits of the target.
 #[rustfmt::skip]
 const RULES: &[Rule] = &[
     // Kernel, minimum M, maximum M without and with fused operations, weights.
@@ -82,12 +84,12 @@ const RULES: &[Rule] = &[
     rule("matvec_dot", 0, [MAX_SMALL_M, 0], UNQUANTIZED),
 ];
 
-/// True if the table has an entry of `kernel` for the problem.
+/// True if the eligibility table has an entry of the matmul kernel `kernel` that matches the problem.
 pub(super) fn is_eligible(kernel: &str, problem: &Problem<'_>) -> bool {
     find_rule(kernel, problem).is_some()
 }
 
-/// True if `kernel` is only a fallback for the problem.
+/// True if the matmul kernel `kernel` is only a fallback for the problem.
 pub(super) fn is_last_resort(kernel: &str, problem: &Problem<'_>) -> bool {
     find_rule(kernel, problem).is_some_and(|rule| rule.last_resort)
 }
@@ -95,11 +97,15 @@ pub(super) fn is_last_resort(kernel: &str, problem: &Problem<'_>) -> bool {
 fn find_rule(kernel: &str, problem: &Problem<'_>) -> Option<&'static Rule> {
     let node = MatMulNode::from_problem(problem)?;
     let rows = problem.max(&matmul_sizes(node.matmul, problem)?.m);
-    let weights = weights(&node, problem, rows);
-    let rule = RULES.iter().find(|rule| {
+    let has_rows = |rule: &&Rule| {
         let max_rows = if node.is_plain() { rule.max_rows } else { rule.max_fused_rows };
-        rule.kernel == kernel && (rule.min_rows..=max_rows).contains(&rows) && rule.weights.contains(&weights)
-    })?;
+        (rule.min_rows..=max_rows).contains(&rows)
+    };
+    let mut rules = RULES.iter().filter(|rule| rule.kernel == kernel).filter(has_rows).peekable();
+    // The class of the weights takes long to compute, so it is computed only if the kernel has an entry for this M.
+    rules.peek()?;
+    let weights = weights(&node, problem, rows);
+    let rule = rules.find(|rule| rule.weights.contains(&weights))?;
     (!rule.unless_fragments || !is_computed_by_fragments(problem)).then_some(rule)
 }
 

@@ -1,4 +1,4 @@
-//! `tiled.wgsl` for float matmuls.
+//! Kernel `matmul`: float matmuls with tiles in workgroup memory, by `tiled.wgsl`.
 
 use super::eligibility::is_eligible;
 use crate::error::OpError;
@@ -10,7 +10,7 @@ use crate::kernels::shared::quantized::QuantizedColumns;
 use crate::kernels::shared::tiled;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
-use crate::shader::{Launch, Shader};
+use crate::shader::{LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "matmul",
@@ -18,7 +18,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<tiled::Params>()],
+    params: &[Group::from_parameters::<tiled::Params>()],
     in_place: InPlace::Epilogue,
 };
 
@@ -35,7 +35,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     tiled::tile_candidates(problem, problem.max(&product(&sizes.batch)), [m, n, k], strided)
 }
 
-fn launches(problem: &Problem<'_>, config: tiled::Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: tiled::Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matmul")) };
     let sizes = matmul_sizes(op, problem)
         .ok_or_else(|| OpError::new("a matmul needs operands with at least two axes"))?;
@@ -60,10 +60,10 @@ fn launches(problem: &Problem<'_>, config: tiled::Config) -> Result<Vec<Launch>,
     let batch = product(&sizes.batch);
     let flops = sizes.m.mul(&sizes.n).mul(&sizes.k).mul(&batch).scale(2);
     let grid = tiled::declare_grid(&mut shader, config, &batch, &sizes.m, &sizes.n);
-    Ok(vec![shader.finish("matmul", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("matmul", KERNEL.wgsl, grid, flops)])
 }
 
-/// Coordinates of four elements of operand `index` along N: row `k`, vec4 `n4` of columns.
+/// Returns the coordinates of four elements of the second operand along N: row `k`, columns from `4 * n4`.
 fn column_vec4_coordinates(
     shader: &mut Shader<'_>,
     index: usize,

@@ -1,5 +1,5 @@
-//! `coop.wgsl` for matmuls in f16 or of 8-bit integers. Constants are panels; other second operands pass through
-//! workgroup memory.
+//! Kernel `matmul_coop`: matmuls of f16 or 8-bit integers on matrix units, by `coop.wgsl`. Constant second operands are
+//! packed into panels (blocks of columns); other second operands pass through workgroup memory.
 
 use super::eligibility::is_eligible;
 use crate::error::OpError;
@@ -13,7 +13,7 @@ use crate::kernels::shared::quantized::QuantizedColumns;
 use crate::kernels::shared::window::fits;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
-use crate::shader::{Launch, Shader};
+use crate::shader::{LaunchDraft, Shader};
 use crate::target::MatrixScope;
 
 pub(crate) const KERNEL: Kernel = Kernel {
@@ -22,11 +22,12 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: Some(MatrixScope::Subgroup),
-    params: &[Group::of::<coop::Params>()],
+    params: &[Group::from_parameters::<coop::Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Returns a constant second operand as panels: one matrix for all batches, or one for each.
+/// Packs a constant second operand into panels (blocks of columns). Returns `None` if the operand is not constant, has
+/// neither one matrix for all batches nor one matrix per batch, or exceeds a limit of the target.
 fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Panels> {
     let ConstantMatrices { constant, axes, per_batch } = ConstantMatrices::from_matmul(op, problem)?;
     let shape = coop::matrix_shape(problem)?;
@@ -57,7 +58,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     )
 }
 
-fn launches(problem: &Problem<'_>, config: coop::Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: coop::Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matmul")) };
     let MatMulSizes { batch, m, k, n } = matmul_sizes(op, problem)
         .ok_or_else(|| OpError::new("a matmul needs operands with at least two axes"))?;
@@ -97,10 +98,10 @@ fn launches(problem: &Problem<'_>, config: coop::Config) -> Result<Vec<Launch>, 
     let batch = product(&batch);
     let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
     let grid = coop::declare_matmul(&mut shader, config, [&m, &n, &k.ceil_div(8)], &batch, second)?;
-    Ok(coop::with_matrix_requirements(shader.finish("matmul_coop", KERNEL.wgsl, grid, flops)?, problem))
+    Ok(coop::with_matrix_requirements(shader.finish("matmul_coop", KERNEL.wgsl, grid, flops), problem))
 }
 
-/// Replaces the hook `load_b` for a second operand that is not a constant.
+/// Replaces the hook `load_b`, which reads the second operand, for an operand that is not constant.
 fn declare_load_b(
     shader: &mut Shader<'_>,
     op: &MatMul,

@@ -1,19 +1,18 @@
-//! `matmul_direct.wgsl`: matmuls of any element type, one invocation per element.
+//! `matmul_direct.wgsl`: matmuls of any element type, with one invocation per element of the result.
 
 use serde::Deserialize;
 
 use super::eligibility::{is_eligible, is_last_resort};
 use crate::error::OpError;
 use crate::ir::op::{MatMul, Op};
-use crate::kernels::cost::{Parameters, roofline, waiting};
+use crate::kernels::cost::{Estimate, Parameters, Thresholds, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::kernels::shared::matmul_node::{MatMulNode, matrix_index_function};
 use crate::kernels::shared::matmul_sizes::matmul_sizes;
-use crate::plan::params::Params as Thresholds;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::row_view::RowView;
-use crate::shader::{Grid, Launch, Shader, ValueType};
+use crate::shader::{Grid, LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "matmul_direct",
@@ -21,26 +20,27 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Cost parameters. All are positive; `latencies` are multiples of the memory latency.
+/// Cost parameters of the kernel `matmul_direct`. All are positive; fields named `.._latencies` are multiples of the
+/// memory latency.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Bytes that a multiply-add reads from the cache. Adjacent invocations read the same elements of the first
-    /// operand.
+    /// Bytes that a multiply-add reads from the cache on average. The number is less than the bytes of two elements,
+    /// because adjacent invocations read the same elements of the first operand.
     cache_bytes_per_multiply_add: f64,
-    /// Ratio of the load time of an element that is dequantized alone to the load time of a float.
+    /// Ratio of the load time of a quantized element, which is dequantized on its own, to the load time of a float.
     quantized_load_ratio: f64,
-    /// Loads along a column of the second operand that overlap if the operand is transposed.
+    /// Number of loads along a column of the second operand that overlap in an invocation, if this operand is transposed.
     transposed_concurrent_loads: f64,
-    /// Memory latencies before the first load and after the last load.
+    /// Fixed time before the first load and after the last load of an invocation, in memory latencies.
     fixed_latencies: f64,
-    /// Fraction of the peak FLOP/s that is reached; 0 to 1.
+    /// Fraction of the peak FLOP/s that the kernel reaches; 0 to 1.
     peak_fraction: f64,
-    /// Loads along a column of the second operand that overlap.
+    /// Number of loads along a column of the second operand that overlap in an invocation, if this operand is not transposed.
     concurrent_loads: f64,
 }
 
@@ -48,7 +48,8 @@ impl Parameters for Params {
     const GROUP: &str = "matmul_direct";
 }
 
-/// Returns a matmul without fused operations. Each batch may select a matrix by index.
+/// Returns the problem's matmul, or `None` if the matmul has fused operations. The problem may be a `GatherMatMul`, in
+/// which each batch selects its matrix by index.
 fn plain_matmul<'a>(problem: &Problem<'a>) -> Option<&'a MatMul> {
     MatMulNode::from_problem(problem).filter(MatMulNode::is_plain).map(|node| node.matmul)
 }
@@ -58,32 +59,37 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(sizes) = matmul_sizes(op, problem).filter(|_| is_eligible(KERNEL.name, problem)) else {
         return Vec::new();
     };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let elements = problem.max(&problem.result.elements()) as f64;
     let depth = problem.max(&sizes.k) as f64;
     let machine = &problem.target.machine;
     // Loads of a few adjacent positions along K overlap, but less if a subgroup's loads are not adjacent.
     let concurrent = if op.trans_b { p.transposed_concurrent_loads } else { p.concurrent_loads };
     let load_ratio = match problem.operands.iter().any(|o| o.quantized.is_some()) {
-        true if is_last_resort(KERNEL.name, problem) => match Thresholds::from_target(problem.target) {
+        true if is_last_resort(KERNEL.name, problem) => match Thresholds::from_problem(problem) {
             Some(thresholds) => thresholds.last_resort_load_ratio,
             None => return Vec::new(),
         },
         true => p.quantized_load_ratio,
         false => 1.0,
     };
-    let waiting = waiting(problem, elements, load_ratio * depth / concurrent + p.fixed_latencies);
-    let cached = elements * depth * p.cache_bytes_per_multiply_add / machine.cache_bandwidth_gb_s.max(1e-3);
-    vec![Candidate {
-        knobs: ThreadsConfig { threads: problem.target.prefer.workgroup_invocations.min(256) }.knobs(),
-        cost: roofline(problem, elements * depth * 2.0, problem.traffic() as f64, p.peak_fraction)
-            .max(waiting.max(cached) + machine.launch_us * 1e3),
-        reason: "one invocation per element, no reuse between invocations".into(),
-    }]
+    let cached_bytes = elements * depth * p.cache_bytes_per_multiply_add;
+    let estimate = Estimate {
+        cache: cached_bytes / machine.cache_bandwidth_gb_s.max(1e-3),
+        latency: waiting(problem, elements, load_ratio * depth / concurrent + p.fixed_latencies),
+        ..Estimate::roofline(problem, elements * depth * 2.0, problem.traffic() as f64, p.peak_fraction)
+    };
+    let config = ThreadsConfig { threads: problem.target.prefer.workgroup_invocations.min(256) };
+    vec![Candidate::new(
+        &config,
+        estimate,
+        "one invocation per element of the result, no reuse of loads between invocations",
+    )]
 }
 
-fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
-    let op = plain_matmul(problem).ok_or_else(|| OpError::new("not a matmul without fused operations"))?;
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<LaunchDraft>, OpError> {
+    let op = plain_matmul(problem)
+        .ok_or_else(|| OpError::new("the operator is not a matmul, or it has fused operations"))?;
     let sizes = matmul_sizes(op, problem)
         .ok_or_else(|| OpError::new("a matmul needs operands with at least two axes"))?;
     let rows = RowView::new(&problem.result, &[]).with_scalar_lanes();
@@ -121,5 +127,5 @@ fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>,
     shader.iterations(sizes.k.clone());
     let flops = problem.result.elements().mul(&sizes.k).scale(2);
     let grid = Grid::linear(&rows.rows(), threads, problem.bounds);
-    Ok(vec![shader.finish("matmul_direct", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("matmul_direct", KERNEL.wgsl, grid, flops)])
 }

@@ -1,7 +1,7 @@
-// Matmul with one invocation per element, without vectors or tiles: for integers and for operand layouts that the
-// faster kernels do not support.
+// Matmul with one invocation per element of the result, without vectors or tiles. It is for integers and for operand
+// layouts that the faster kernels do not support.
 //
-// Replaced: the element type, the sizes and the hooks.
+// The compiler replaces the element type, the sizes and the hooks.
 
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
@@ -12,12 +12,13 @@ alias E = f32;
 @group(0) @binding(1) var<storage, read> b_buffer: array<f32>;
 @group(0) @binding(2) var<storage, read_write> result: array<f32>;
 
-/// Number of elements of the result, and K. A unit is one element of the result.
+/// Number of units (elements of the result).
 fn units() -> u32 { return 64u; }
+/// Number of elements along K.
 fn size_k() -> u32 { return 8u; }
-/// Element `k` of the unit's row of a.
+/// Loads element `k` of the row of the first operand that belongs to a unit (an element of the result).
 fn load_a(unit: u32, k: u32) -> E { return a_buffer[unit / 8u * 8u + k]; }
-/// Element `k` of the unit's column of b.
+/// Loads element `k` of the column of the second operand that belongs to a unit (an element of the result).
 fn load_b(unit: u32, k: u32) -> E { return b_buffer[k * 8u + unit % 8u]; }
 fn store(unit: u32, v: E) { result[unit] = v; }
 

@@ -1,4 +1,4 @@
-//! `tiled_dot.wgsl` for matmuls of 8-bit integers, by dot products of four.
+//! Kernel `matmul_dot`: matmuls of 8-bit integers by dot products of four elements, with `tiled_dot.wgsl`.
 
 use super::eligibility::is_eligible;
 use crate::error::OpError;
@@ -9,7 +9,7 @@ use crate::kernels::shared::dot::{self, Signs};
 use crate::kernels::shared::matmul_sizes::{MatMulSizes, matmul_sizes};
 use crate::kernels::shared::tiled_dot;
 use crate::shader::problem::Problem;
-use crate::shader::{Launch, Shader};
+use crate::shader::{LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "matmul_dot",
@@ -17,7 +17,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<tiled_dot::Params>()],
+    params: &[Group::from_parameters::<tiled_dot::Params>()],
     in_place: InPlace::Epilogue,
 };
 
@@ -40,9 +40,9 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     )
 }
 
-fn launches(problem: &Problem<'_>, config: tiled_dot::Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: tiled_dot::Config) -> Result<Vec<LaunchDraft>, OpError> {
     let (Op::MatMul(op), Some(signs)) = (problem.op, Signs::from_problem(problem)) else {
-        return Err(OpError::new("not a matmul of 8-bit integers"));
+        return Err(OpError::new("the operator is not a matmul of 8-bit integers"));
     };
     let MatMulSizes { batch, m, k, n } = matmul_sizes(op, problem)
         .ok_or_else(|| OpError::new("a matmul needs operands with at least two axes"))?;
@@ -53,5 +53,5 @@ fn launches(problem: &Problem<'_>, config: tiled_dot::Config) -> Result<Vec<Laun
     let batch = product(&batch);
     let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
     let grid = tiled_dot::declare_matmul(&mut shader, config, signs, &batch, [&m, &n, &k]);
-    Ok(vec![shader.finish("matmul_dot", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("matmul_dot", KERNEL.wgsl, grid, flops)])
 }

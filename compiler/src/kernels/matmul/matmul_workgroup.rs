@@ -1,7 +1,8 @@
-//! `matmul_workgroup.wgsl`: large f16 matmuls with matrices of workgroup scope.
+//! `matmul_workgroup.wgsl`: large f16 matmuls with cooperative matrices of workgroup scope.
 //!
-//! Tiles are never cut at an edge, so M and N must be at least one tile, and K a multiple of the tile's K. Other
-//! matmuls use `coop.wgsl`. A split-K matmul arrives here as a matmul with a batch.
+//! Tiles always have their full size. M and N must therefore be at least one tile, and K a multiple of the tile's K.
+//! Other matmuls on matrix units use `coop.wgsl`. A decomposition turns a split-K matmul into a matmul with a batch
+//! before this kernel sees it.
 
 use serde::Deserialize;
 
@@ -11,7 +12,7 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::{MatMul, Op};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
-use crate::kernels::cost::Parameters;
+use crate::kernels::cost::{Estimate, Parameters};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::coop::as_vec8s;
 use crate::kernels::shared::matmul_sizes::{MatMulSizes, batch_axes, matmul_sizes, operand_batch};
@@ -20,7 +21,7 @@ use crate::shader::access::{Access, Coordinates, tensor_access};
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::KN;
 use crate::shader::problem::{Operand, Placement, Problem};
-use crate::shader::{Bound, Grid, Launch, Shader};
+use crate::shader::{Bound, Grid, LaunchDraft, Shader};
 use crate::target::{MatrixScope, MatrixShape, MatrixType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
@@ -29,25 +30,25 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: Some(MatrixScope::Workgroup),
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Nothing,
 };
 
 config! {
     /// Configuration.
     struct Config {
-        /// Rows of the tile.
+        /// Number of rows of the tile of the result that a workgroup computes.
         TILE_M => tile_m: u32,
-        /// Columns of the tile.
+        /// Number of columns of the tile of the result that a workgroup computes.
         TILE_N => tile_n: u32,
-        /// K of the tile.
+        /// Length of a K-tile: the range of K that a workgroup multiplies in one step.
         TILE_K => tile_k: u32,
-        /// K-tiles per loop iteration.
+        /// Number of K-tiles per iteration of the loop over K.
         UNROLL => unroll: u32,
     }
 }
 
-/// Tiles tried: M, N and K of the matrices.
+/// Tiles that are tried: number of rows (M), number of columns (N), and length along K.
 const TILES: [[u32; 3]; 13] = [
     [128, 256, 64],
     [128, 192, 64],
@@ -64,11 +65,11 @@ const TILES: [[u32; 3]; 13] = [
     [64, 64, 16],
 ];
 
-/// Elements of the largest tile. A compute unit holds one such tile at a time.
+/// Number of result elements of the largest tile. A compute unit holds one such tile at a time.
 const MAX_TILE: u32 = 128 * 256;
 
-/// Returns the target's matrix granularity of workgroup scope with f16 inputs and f32 sums, and its number of
-/// invocations.
+/// Returns the target's cooperative matrices of workgroup scope with f16 inputs and f32 sums: the sizes of which tiles
+/// must be multiples, and the number of invocations of a workgroup.
 fn shape<'a>(problem: &Problem<'a>) -> Option<(&'a MatrixShape, u32)> {
     let target = problem.target;
     let features = &target.features;
@@ -83,7 +84,8 @@ fn shape<'a>(problem: &Problem<'a>) -> Option<(&'a MatrixShape, u32)> {
     })
 }
 
-/// Returns the axis, counted from the end, along which aligned groups of eight elements are contiguous.
+/// Returns the axis of an operand along which aligned groups of eight elements are contiguous: 1 for the last axis, 2
+/// for the one before it, or `None`.
 fn dense_axis(operand: &Operand<'_>) -> Option<usize> {
     let rank = operand.rank();
     [1, 2].into_iter().find(|from_end| {
@@ -91,7 +93,8 @@ fn dense_axis(operand: &Operand<'_>) -> Option<usize> {
     })
 }
 
-/// Returns a constant second operand packed as rows of N elements.
+/// Returns the second operand, packed as K rows of N elements. Returns `None` if the operand is not constant, is
+/// quantized, or exceeds a limit of the target.
 fn packed_rows(op: &MatMul, problem: &Problem<'_>) -> Option<Packed> {
     let operand = problem.operands.get(1)?;
     let constant = operand.constant.filter(|_| operand.quantized.is_none())?;
@@ -106,7 +109,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let (Op::MatMul(op), Some((shape, threads))) = (problem.op, shape(problem)) else { return Vec::new() };
     let Some(MatMulSizes { batch, m, k, n }) = matmul_sizes(op, problem) else { return Vec::new() };
     let (Some(k), Some(n)) = (k.as_known(), n.as_known()) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let a_fits = problem.operands.first().is_some_and(|a| dense_axis(a).is_some());
     let b_fits = packed_rows(op, problem).is_some()
         || problem.operands.get(1).is_some_and(|b| dense_axis(b).is_some());
@@ -161,46 +164,48 @@ fn candidate(
         if stores_sums_directly(problem) { p.direct_bytes_per_sum } else { p.scratch_bytes_per_sum };
     let epilogue = area * epilogue_bytes / cache;
     let loop_ratio = if unroll == 1 { p.rolled_step_ratio } else { 1.0 };
-    let computing = rounds * (k as f64 / f64::from(tk) * step * loop_ratio + epilogue);
-    let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
-    Some(Candidate {
-        knobs: Config { tile_m: tm, tile_n: tn, tile_k: tk, unroll }.knobs(),
-        cost: computing.max(traffic) + p.fixed_ns + machine.launch_us * 1e3,
-        reason: format!(
-            "matrices of workgroup scope, {groups} tiles of {tm}x{tn} for {m}x{n}x{k} in {rounds} rounds, {} steps of {tk} along K each",
-            k / i64::from(tk)
-        ),
-    })
+    let estimate = Estimate {
+        memory: problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3),
+        compute: rounds * (k as f64 / f64::from(tk) * step * loop_ratio + epilogue),
+        fixed: p.fixed_ns,
+        ..Estimate::for_dispatches(problem, 1.0)
+    };
+    let reason = format!(
+        "cooperative matrices of workgroup scope: M x N x K = {m}x{n}x{k} in {groups} tiles of {tm}x{tn}, computed in {rounds} rounds; {} steps of {tk} along K per tile",
+        k / i64::from(tk)
+    );
+    Some(Candidate::new(&Config { tile_m: tm, tile_n: tn, tile_k: tk, unroll }, estimate, reason))
 }
 
-/// True if the second operand is read without packing and is contiguous along K.
+/// True if the second operand is not packed and is contiguous along K.
 fn b_along_k(problem: &Problem<'_>) -> bool {
     let Op::MatMul(op) = problem.op else { return false };
     let axis = problem.operands.get(1).and_then(dense_axis);
     packed_rows(op, problem).is_none() && axis.is_some_and(|from_end| (from_end == 1) == op.trans_b)
 }
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `matmul_workgroup`. All are positive.
 ///
 /// The time of a workgroup's step does not depend on the other workgroups, because a compute unit runs one workgroup.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Ratio of the step time with a second operand that is contiguous along K to the step time with one along N.
+    /// Step time with a second operand that is contiguous along K, divided by the step time with one that is contiguous along N.
     b_along_k_step_ratio: f64,
-    /// Bytes of cache traffic per sum that is stored as the result.
+    /// Bytes of cache traffic per sum, if sums are stored directly as the result, without an epilogue.
     direct_bytes_per_sum: f64,
     /// Fixed nanoseconds before the first step and after the last step.
     fixed_ns: f64,
-    /// Bytes of cache traffic per sum that passes through scratch memory to the epilogue.
+    /// Bytes of cache traffic per sum, if sums pass through a scratch buffer to the epilogue.
     scratch_bytes_per_sum: f64,
     /// Fraction of the peak FLOP/s that the matrix multiplications of one workgroup reach; 0 to 1.
     peak_fraction: f64,
-    /// Ratio of the step time of a loop of single steps to the step time of a loop unrolled twice.
+    /// Ratio of the step time in a loop of single steps to the step time in a loop of two steps per iteration.
     rolled_step_ratio: f64,
-    /// Ratio of the step time to the time that the tile's sizes suggest, for each entry of `TILES`.
+    /// Correction of the step time for each entry of `TILES`: ratio of the step time to the time that the formula gives
+    /// for the tile's sizes.
     tile_step_ratios: [f64; 13],
-    /// Memory latencies of a step in addition to its matrix multiplications.
+    /// Time of a step along K in addition to its matrix multiplications, in memory latencies.
     step_latencies: f64,
 }
 
@@ -208,10 +213,11 @@ impl Parameters for Params {
     const GROUP: &str = "matmul_workgroup";
 }
 
-/// Number of steps from which the loop is unrolled twice. An unrolled loop takes the driver twice as long to compile.
+/// Minimum number of steps along K for a loop of two steps per iteration. The driver takes twice as long to compile
+/// such a loop.
 const UNROLL_MIN_STEPS: i64 = 16;
 
-/// True if the sums are the result: no epilogue, f32, and a dense result.
+/// True if the sums need no further work: there is no epilogue, and the result is f32 and dense.
 fn stores_sums_directly(problem: &Problem<'_>) -> bool {
     let result = &problem.result;
     problem.epilogue.is_empty()
@@ -220,12 +226,12 @@ fn stores_sums_directly(problem: &Problem<'_>) -> bool {
         && result.placement == Placement::dense(&result.shape)
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matmul")) };
     let MatMulSizes { batch, m, k, n } = matmul_sizes(op, problem)
         .ok_or_else(|| OpError::new("a matmul needs operands with at least two axes"))?;
-    let (shape, threads) =
-        shape(problem).ok_or_else(|| OpError::new("the target has no matrices of workgroup scope"))?;
+    let (shape, threads) = shape(problem)
+        .ok_or_else(|| OpError::new("the target has no cooperative matrices of workgroup scope"))?;
     let mut shader = Shader::new(problem);
     config.declare(&mut shader);
     shader.knob("THREADS", threads);
@@ -294,22 +300,22 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
     let grid_x = if groups < tile_count { Dim::known(groups) } else { tiles };
     let grid = Grid { groups: [grid_x, Dim::known(1), batch.clone()], workgroup: [threads, 1, 1] };
     let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
-    let mut launch = shader.finish(KERNEL.name, KERNEL.wgsl, grid, flops)?;
+    let mut launch = shader.finish(KERNEL.name, KERNEL.wgsl, grid, flops);
     launch.subgroup_size = Some(problem.target.subgroup.preferred);
     launch.matrix = Some(MatrixShape { m: tm, n: tn, k: tk, ..shape.clone() });
     Ok(vec![launch])
 }
 
-/// Number of workgroups per matmul of a batch that need scratch memory for their sums: the number that the device runs
-/// at once.
+/// Returns the number of workgroups that compute each matmul of a batch: the number that the device runs at once. Each
+/// workgroup needs scratch memory for its sums.
 fn resident_groups(problem: &Problem<'_>, tile: u32, batch: &Dim) -> i64 {
     let per_unit = (MAX_TILE / tile).clamp(1, 4);
     let resident = i64::from(problem.target.machine.compute_units * per_unit);
     (resident / problem.max(batch).max(1)).max(1)
 }
 
-/// Replaces the hook `store_sums`, which stores the sums of a tile at index `at` of `bound`, and returns the buffer's
-/// name.
+/// Replaces the hook `store_sums` by a function that stores the sums of a tile at index `at` of the buffer `bound`.
+/// Returns the name of the buffer in WGSL.
 fn declare_store_sums(shader: &mut Shader<'_>, bound: Bound, at: &str, stride: &str) -> String {
     let buffer = shader.bind(bound, "vec4<f32>", true);
     let params = "group_slot: u32, batch: u32, row: u32, column: u32, tile: MatrixC";
@@ -318,8 +324,8 @@ fn declare_store_sums(shader: &mut Shader<'_>, bound: Bound, at: &str, stride: &
     buffer
 }
 
-/// Replaces a hook that loads a matrix of operand `index`. `names` are the coordinates along its last two axes, before
-/// transposition.
+/// Replaces a hook that loads a cooperative matrix from operand `index`. `names` are the WGSL coordinates along the
+/// operand's last two axes, in the order of the axes if the operand is not transposed.
 fn declare_fragment(
     shader: &mut Shader<'_>,
     (hook, ty, params): (&str, &str, &str),
@@ -334,7 +340,7 @@ fn declare_fragment(
     let (dense, other) = (rank - from_end, rank + from_end - 3);
     let vec8s = as_vec8s(operand, dense).ok_or_else(|| OpError::new(NOT_CONTIGUOUS))?;
     let Placement::Strided { strides, .. } = &operand.placement else {
-        return Err(OpError::new("the operand is in channel slices"));
+        return Err(OpError::new("an operand is stored in channel slices, which this kernel cannot read"));
     };
     let stride = strides[other].floor_div(8);
     let (prelude, mut axes) = operand_batch(shader, index);
@@ -358,7 +364,7 @@ fn declare_fragment(
     Ok(())
 }
 
-/// Replaces the hook `fragment_b`, which loads a matrix of a packed constant.
+/// Replaces the hook `fragment_b` by a function that loads a cooperative matrix from a packed constant.
 fn declare_packed_fragment(shader: &mut Shader<'_>, packed: Packed, n: &Dim, k: &Dim) {
     let (prelude, axes) = operand_batch(shader, 1);
     let shape = &shader.problem.operands[1].shape;

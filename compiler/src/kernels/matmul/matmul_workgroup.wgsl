@@ -4,12 +4,13 @@
 // extend past an edge begins earlier and computes some elements of its neighbor again. It stores only its own elements,
 // because the epilogue may read memory that the result overwrites.
 //
-// The elements of such a matrix are not accessible. The workgroup writes the sums to memory and reads them again, four
-// at a time, for the fused epilogue. With DIRECT, the sums are the result. GROUPS_PER_MATMUL workgroups compute all
-// tiles of one matmul of the batch in turn, so the scratch memory does not grow with the matmul.
+// A shader cannot access single elements of a matrix of workgroup scope. The workgroup writes the sums to memory and
+// reads them again, four at a time, for the fused epilogue. With DIRECT, the sums are stored as the result.
+// GROUPS_PER_MATMUL workgroups compute all tiles of one matmul of the batch in turn, so the scratch memory does not
+// grow with the size of the matmul.
 //
-// Replaced: the knobs, the sizes and the hooks. The matrix types here stand for types of workgroup scope, which the
-// emitter inserts. Eight f16 are stored in a vec4<f32>.
+// The compiler replaces the knobs, the sizes and the hooks. The matrix types in this file stand for types of workgroup
+// scope, which the emitter inserts. Eight f16 are stored as the bits of a vec4<f32>.
 
 enable wgpu_cooperative_matrix;
 
@@ -20,14 +21,15 @@ const THREADS = 256u;
 const TILE_M = 128u;
 const TILE_N = 128u;
 const TILE_K = 64u;
-/// K-tiles per loop iteration.
+/// Number of K-tiles per iteration of the loop over K.
 const UNROLL = 2u;
 const DIRECT = false;
-/// Workgroups per matmul of the batch.
+/// Number of workgroups that compute one matmul of the batch.
 const GROUPS_PER_MATMUL = 4u;
-/// Rows of workgroups that run concurrently, for cache reuse.
+/// Number of rows of tiles in a band. Workgroups compute tiles band by band, and in a band column by column, so that
+/// they reuse operands in the cache.
 const BAND = 8u;
-/// Vec4s of sums that an invocation reads before it stores any.
+/// Number of vec4s of sums that an invocation reads before it stores the first result.
 const VEC4S_IN_FLIGHT = 4u;
 const ROW_VEC4S = TILE_N / 4u;
 const TILE_VEC4S = TILE_M * ROW_VEC4S;
@@ -45,16 +47,16 @@ fn size_k() -> u32 { return 256u; }
 fn groups_m() -> u32 { return 2u; }
 fn groups_n() -> u32 { return 2u; }
 
-/// The TILE_M x TILE_K matrix of a whose first element is at `row`, `k`. Indices along the contiguous axis count groups
-/// of eight.
+/// Loads the TILE_M x TILE_K matrix of the first operand whose first element is at row `row`, column `k`. In the
+/// buffer, indices along the contiguous axis count groups of eight elements.
 fn fragment_a(batch: u32, row: u32, k: u32) -> MatrixA { return coopLoadT<MatrixA>(&a_buffer[(batch * 256u + row) * 32u + k / 8u], 32u); }
-/// The TILE_K x TILE_N matrix of b whose first element is at `k`, `column`.
+/// Loads the TILE_K x TILE_N matrix of the second operand whose first element is at row `k`, column `column`.
 fn fragment_b(batch: u32, k: u32, column: u32) -> MatrixB { return coopLoadT<MatrixB>(&b_buffer[(batch * 256u + k) * 32u + column / 8u], 32u); }
-/// Stores the sums of a tile: as the result with DIRECT, else where `load_sums` reads them.
+/// Stores the sums of a tile: as the result if DIRECT is true, else in scratch memory, from which `load_sums` reads them.
 fn store_sums(group_slot: u32, batch: u32, row: u32, column: u32, tile: MatrixC) { coopStoreT(tile, &sums[group_slot * TILE_VEC4S], ROW_VEC4S); }
-/// Four sums of row `row` from column `4 * n4`: vector `vec4_index` of the tile.
+/// Reads four sums of row `row`, from column `4 * n4`. They are the vec4 with index `vec4_index` of the tile.
 fn load_sums(group_slot: u32, vec4_index: u32, batch: u32, row: u32, n4: u32) -> vec4<f32> { return sums[group_slot * TILE_VEC4S + vec4_index]; }
-/// Applies the epilogue to four sums of row `row` from column `4 * n4` and stores them.
+/// Applies the epilogue to four sums of row `row`, from column `4 * n4`, and stores the results.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) { result[(batch * 256u + row) * 64u + n4] = v; }
 
 @compute @workgroup_size(THREADS)

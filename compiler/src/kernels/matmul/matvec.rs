@@ -1,4 +1,4 @@
-//! `matvec.wgsl`: small-M matmuls, bound by one pass over the second operand.
+//! `matvec.wgsl`: small-M matmuls, whose time is bound by reading the second operand once.
 
 use serde::Deserialize;
 
@@ -6,14 +6,14 @@ use super::eligibility::is_eligible;
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{MatMul, Op};
-use crate::kernels::cost::{Parameters, barriers, stays_cached};
+use crate::kernels::cost::{Estimate, Overlap, Parameters, barriers, stays_cached};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::matmul_sizes::{
     MatMulSizes, batch_axes, matmul_sizes, matrix_coordinates, operand_batch,
 };
 use crate::shader::access::Coordinates;
 use crate::shader::problem::{Placement, Problem};
-use crate::shader::{Grid, Launch, Shader};
+use crate::shader::{Grid, LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "matvec",
@@ -21,26 +21,27 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
 config! {
-    /// Configuration.
+    /// Configuration of the kernel `matvec`.
     struct Config {
-        /// Invocations that split K.
+        /// Number of invocations that split K.
         LANES_K => lanes_k: u32,
-        /// Invocations along N.
+        /// Number of invocations of a workgroup along N. Each invocation computes four columns.
         LANES_N => lanes_n: u32,
-        /// Rows per workgroup.
+        /// Number of rows that a workgroup computes.
         ROWS => rows: u32,
     }
 }
 
-/// Maximum rows per workgroup.
+/// Maximum number of rows that a workgroup computes.
 const MAX_GROUP_ROWS: i64 = 8;
 
-/// True if the second operand is contiguous along K and K is not 1. (An axis of one element is broadcast to all lanes.)
+/// True if the second operand is contiguous along K and K is not 1. (A read along an axis of one element repeats this
+/// element in all four lanes.)
 fn along_k(op: &MatMul, problem: &Problem<'_>) -> bool {
     let b = &problem.operands[1];
     let (k, n) = if op.trans_b { (b.rank() - 1, b.rank() - 2) } else { (b.rank() - 2, b.rank() - 1) };
@@ -51,25 +52,26 @@ fn along_k(op: &MatMul, problem: &Problem<'_>) -> bool {
     }
 }
 
-/// Cost parameters. All are positive; `latencies` are multiples of the memory latency.
+/// Cost parameters of the kernel `matvec`. All are positive; fields named `.._latencies` are multiples of the memory latency.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Loads that an invocation has in flight.
+    /// Number of loads that an invocation has in flight.
     concurrent_loads: f64,
-    /// Weight of the shorter of streaming and waiting, added to the longer of both. 0 if they overlap completely.
+    /// Weight with which the shorter of two times (streaming the operands, waiting for loads) is added to the longer
+    /// one. 0 if the two times overlap completely.
     shorter_time_weight: f64,
-    /// Memory latencies per step if all operands stay in the cache.
+    /// Time of a step along K if all operands stay in the cache, in memory latencies.
     cached_step_latencies: f64,
-    /// Nanoseconds that each further row adds to a level of the reduction tree.
+    /// Nanoseconds that each row after the first adds to a level of the reduction tree.
     extra_row_level_ns: f64,
-    /// Memory latencies per step if operands come from memory.
+    /// Time of a step along K if operands come from memory, in memory latencies.
     uncached_step_latencies: f64,
-    /// Fraction of the peak FLOP/s that is reached; 0 to 1.
+    /// Fraction of the peak FLOP/s that the kernel reaches; 0 to 1.
     peak_fraction: f64,
-    /// Memory latencies that each further row adds to a step.
+    /// Time that each row after the first adds to a step along K, in memory latencies.
     extra_row_step_latencies: f64,
-    /// Memory latencies of passing one invocation's sums of one row through workgroup memory.
+    /// Time to pass one invocation's sums of one row through workgroup memory, in memory latencies.
     sum_exchange_latencies: f64,
 }
 
@@ -83,7 +85,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let Some(sizes) = matmul_sizes(op, problem) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
     let batch = problem.max(&product(&sizes.batch));
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
@@ -119,9 +121,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let busy = (p.concurrent_loads * all / room).clamp(1e-3, 1.0);
             let bytes =
                 problem.traffic() as f64 + problem.operands[1].bytes(problem.bounds) as f64 * (blocks - 1.0);
-            let streaming = bytes * waste / (machine.bandwidth_gb_s.max(1e-3) * busy);
             let flops = 2.0 * (m * n * batch) as f64 * k as f64;
-            let computing = flops / (machine.peak.f32 * p.peak_fraction * busy).max(1e-3);
             let steps = (groups_k as f64 / f64::from(lanes_k)).ceil();
             let levels = f64::from(lanes_k.ilog2());
             let extra_rows = (rows - 1) as f64;
@@ -133,21 +133,24 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                     + row_latencies * latency
                     + levels * p.extra_row_level_ns * extra_rows)
                 + barriers(problem, all, levels);
-            let reading = streaming.max(waiting) + p.shorter_time_weight * streaming.min(waiting);
-            out.push(Candidate {
-                knobs: Config { lanes_k, lanes_n, rows: rows as u32 }.knobs(),
-                cost: reading.max(computing) + machine.launch_us * 1e3,
-                reason: format!(
-                    "{m} rows: {lanes_k} invocations split K = {k}, {} columns per workgroup",
-                    lanes_n * 4
-                ),
-            });
+            let estimate = Estimate {
+                memory: bytes * waste / (machine.bandwidth_gb_s.max(1e-3) * busy),
+                compute: flops / (machine.peak.f32 * p.peak_fraction * busy).max(1e-3),
+                latency: waiting,
+                overlap: Overlap::PartialReads { shorter_weight: p.shorter_time_weight },
+                ..Estimate::for_dispatches(problem, 1.0)
+            };
+            let reason = format!(
+                "matmul of {m} rows: {lanes_k} invocations split K = {k}, {} columns per workgroup",
+                lanes_n * 4
+            );
+            out.push(Candidate::new(&Config { lanes_k, lanes_n, rows: rows as u32 }, estimate, reason));
         }
     }
     out
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matmul")) };
     let MatMulSizes { batch, m, k, n } = matmul_sizes(op, problem)
         .ok_or_else(|| OpError::new("a matmul needs operands with at least two axes"))?;
@@ -214,5 +217,5 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
     let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
     let groups = [n.ceil_div(i64::from(lanes_n) * 4), m.ceil_div(i64::from(rows)), batch];
     let grid = Grid { groups, workgroup: [lanes_k * lanes_n, 1, 1] };
-    Ok(vec![shader.finish("matvec", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("matvec", KERNEL.wgsl, grid, flops)])
 }

@@ -7,8 +7,8 @@ use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
-use crate::kernels::cost::Parameters;
-use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
+use crate::kernels::cost::{Estimate, Overlap, Parameters};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel, config};
 use crate::kernels::shared::coop;
 use crate::kernels::shared::matmul_node::{MatMulNode, VectorWidth};
 use crate::kernels::shared::matmul_sizes::{MatMulSizes, matmul_sizes, single_matrix_coordinates};
@@ -16,7 +16,7 @@ use crate::kernels::shared::quantized::{MAX_SMALL_M, QuantizedColumns, declare_c
 use crate::shader::pack::quantized_panels::ROWS as COLUMNS;
 use crate::shader::problem::Problem;
 use crate::shader::quantized::vec8_shares_scale;
-use crate::shader::{Bound, Grid, Launch, Need, Shader};
+use crate::shader::{Bound, Grid, LaunchDraft, Need, Shader};
 use crate::target::{MatrixScope, MatrixShape, SubgroupOp};
 
 pub(crate) const KERNEL: Kernel = Kernel {
@@ -25,51 +25,56 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: Some(MatrixScope::Subgroup),
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
 config! {
-    /// Configuration.
+    /// Configuration of the kernel `matvec_coop`.
     struct Config {
         /// Subgroups per workgroup.
         SUBGROUPS => subgroups: u32,
-        /// Panels of each constant per workgroup.
+        /// Number of panels (blocks of 16 columns) of each constant that a workgroup computes.
         PANELS => panels: u32,
-        /// Steps that are loaded before the first is multiplied.
+        /// Number of steps along K that a subgroup loads before it multiplies the first.
         STEPS_IN_FLIGHT => steps_in_flight: u32,
     }
 }
 
-/// Subgroups per workgroup, and panels of each constant per workgroup.
+/// Numbers of subgroups per workgroup that are tried.
 const SUBGROUPS: [u32; 3] = [4, 8, 16];
+/// Numbers of panels (blocks of 16 columns) of each weight matrix per workgroup that are tried.
 const PANELS: [u32; 2] = [1, 2];
-/// Maximum panels of all constants per workgroup, because their sums stay in registers.
+/// Maximum number of panels (blocks of 16 columns) per workgroup, over all weight matrices of the matmul. The sums of
+/// all panels stay in registers.
 const MAX_WORKGROUP_PANELS: u32 = 4;
-/// Steps that are loaded before the first is multiplied. The shader repeats its code for each of them, and code that
-/// runs once is fetched more slowly than it runs.
+/// Values that are tried for the number of steps along K that a subgroup loads before it multiplies the first of them.
+/// Larger numbers are not tried: the shader repeats its code for each step, and fetching code that runs once takes
+/// longer than running it.
 const STEPS_IN_FLIGHT: [u32; 2] = [1, 2];
 
-/// Cost parameters. All are positive; `latencies` are multiples of the memory latency.
+/// Cost parameters of the kernel `matvec_coop`. All are positive; fields named `.._latencies` are multiples of the
+/// memory latency.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Weight of the shorter ones of streaming, computing and waiting, added to the longest. 0 if they overlap
-    /// completely.
+    /// Weight for three times: streaming the weights, computing, and waiting for loads. The two shorter times,
+    /// multiplied by the weight, are added to the longest. 0 if all three overlap completely.
     shorter_time_weight: f64,
-    /// Operations per quantized value that is dequantized.
+    /// Floating-point operations to dequantize one value.
     dequantize_operations: f64,
-    /// Memory latencies before the first load and after the last load.
+    /// Fixed time before the first load and after the last load, in memory latencies.
     fixed_latencies: f64,
-    /// Memory latencies per step and panel for fetching its instructions.
+    /// Time to fetch the instructions for one step along K of one panel (a block of 16 columns), in memory latencies.
     instruction_fetch_latencies: f64,
-    /// Memory latencies per round of loads in flight.
+    /// Time of a round of loads that are in flight together, in memory latencies.
     round_latencies: f64,
-    /// Operations per element of a row that a workgroup reads and stages.
+    /// Floating-point operations per element of a row that a workgroup reads and copies to workgroup memory.
     row_element_operations: f64,
-    /// Fraction of the peak FLOP/s that dequantizing and staging rows reach; 0 to 1.
+    /// Fraction of the peak FLOP/s that dequantizing weights and staging rows reach; 0 to 1.
     peak_fraction: f64,
-    /// Memory latencies of a subgroup per step and panel, in addition to the round.
+    /// Time of a subgroup for one step along K of one panel (a block of 16 columns), in addition to the time of the
+    /// round of loads, in memory latencies.
     step_latencies: f64,
 }
 
@@ -77,16 +82,16 @@ impl Parameters for Params {
     const GROUP: &str = "matvec_coop";
 }
 
-/// A matmul that the kernel computes.
-struct QuantizedMatMul<'a> {
+/// A matmul that the kernel `matvec_coop` can compute: its node, its quantized constants and its sizes.
+struct CoopMatMul<'a> {
     node: MatMulNode<'a>,
     columns: QuantizedColumns,
     sizes: MatMulSizes,
 }
 
-impl<'a> QuantizedMatMul<'a> {
-    /// Returns `None` if the operator is not a matmul, the constants have another layout or not all the same, there is
-    /// a batch, or the rows have a residual.
+impl<'a> CoopMatMul<'a> {
+    /// Returns the matmul of a problem, or `None` if the kernel cannot compute it. The constants must be quantized
+    /// along K, all in one layout that the kernel reads. There must be no batch and no residual.
     fn from_problem(problem: &Problem<'a>) -> Option<Self> {
         let node = MatMulNode::from_problem(problem).filter(|node| node.residual().is_none())?;
         let columns = QuantizedColumns::from_operands(node.matmul, problem, node.matrices())?;
@@ -97,13 +102,14 @@ impl<'a> QuantizedMatMul<'a> {
         (single_matmul && whole_k8).then_some(Self { node, columns, sizes })
     }
 
-    /// True if values are scaled when they are dequantized. Otherwise sums are scaled.
+    /// True if the quantization scale is applied to each value when it is dequantized. Otherwise the scale is applied
+    /// to the sums.
     fn scales_values(&self) -> bool {
         self.columns.panels.groups_per_row() > 1 || self.columns.panels.bias_type.is_some()
     }
 
-    /// True if fragments of the rows can be loaded from global memory. Every entry point must then fill whole
-    /// fragments, at the maximum number of rows.
+    /// True if matrix fragments of the rows can be loaded from global memory. The maximum number of rows must then be a
+    /// multiple of the rows of a fragment.
     fn loads_row_fragments(&self, problem: &Problem<'_>, shape: &MatrixShape) -> bool {
         let Some(rows) = problem.operands.first() else { return false };
         rows.dtype.on_device() == DeviceType::F16
@@ -115,34 +121,35 @@ impl<'a> QuantizedMatMul<'a> {
             && self.k8s().is_multiple_of(k8s_per_step(problem))
     }
 
-    /// Vectors of 16 bytes that hold eight K positions of four columns.
+    /// Returns the number of 16-byte vectors that hold the quantized values of eight K positions of four columns.
     fn vectors_per_k8(&self) -> u32 {
         if self.columns.panels.bits == 4 { 1 } else { 2 }
     }
 
-    /// Groups of eight K positions.
+    /// Returns K divided by eight: the number of groups of eight K positions.
     fn k8s(&self) -> u32 {
         u32::try_from(self.columns.panels.depth / 8).unwrap_or(u32::MAX)
     }
 }
 
-/// Workgroup tile.
+/// Tile that a workgroup of `matvec_coop` computes.
 #[derive(Debug, Clone, Copy)]
 struct CoopTile {
     threads: u32,
-    /// Panels of all constants.
+    /// Number of panels (blocks of 16 columns) that a workgroup computes, over all weight matrices.
     workgroup_panels: u32,
-    /// Steps that a subgroup loads together, and rounds of such loads.
+    /// Number of steps along K that a subgroup loads together.
     steps_in_flight: u32,
+    /// Number of rounds. In a round, each subgroup loads and multiplies `steps_in_flight` steps.
     rounds: u32,
-    /// Bytes of workgroup memory.
+    /// Workgroup memory of the tile, in bytes.
     workgroup_bytes: u32,
 }
 
 impl CoopTile {
-    /// The tile of a configuration.
+    /// Returns the tile that a workgroup computes with a configuration.
     fn from_config(
-        matmul: &QuantizedMatMul<'_>,
+        matmul: &CoopMatMul<'_>,
         problem: &Problem<'_>,
         shape: &MatrixShape,
         Config { subgroups, panels, steps_in_flight }: Config,
@@ -161,25 +168,25 @@ impl CoopTile {
     }
 }
 
-/// Groups of eight K positions that a subgroup takes per step.
+/// Returns the number of groups of eight K positions that a subgroup multiplies in one step.
 fn k8s_per_step(problem: &Problem<'_>) -> u32 {
     problem.target.subgroup.preferred / 4
 }
 
-/// Maximum rows of the matmul.
+/// Returns the maximum number of rows of the matmul.
 fn max_rows(problem: &Problem<'_>, sizes: &MatMulSizes) -> u32 {
     problem.max(&sizes.m).clamp(1, MAX_SMALL_M) as u32
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let (Some(matmul), Some(p), Some(shape)) =
-        (QuantizedMatMul::from_problem(problem), Params::of(problem), coop::f16_matrix_shape(problem))
+        (CoopMatMul::from_problem(problem), Params::from_problem(problem), coop::f16_matrix_shape(problem))
     else {
         return Vec::new();
     };
     let target = problem.target;
     let (machine, limits) = (&target.machine, &target.limits);
-    let QuantizedMatMul { node, columns, sizes } = &matmul;
+    let CoopMatMul { node, columns, sizes } = &matmul;
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
     let shuffles = [SubgroupOp::Basic, SubgroupOp::Shuffle].iter().all(|op| target.has_subgroup_op(*op));
     let lanes = target.subgroup.preferred;
@@ -223,43 +230,41 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let operations =
                 (n * k) as f64 * matrices * p.dequantize_operations + row_elements * p.row_element_operations;
             let row_reads = row_elements * 2.0 / machine.cache_bandwidth_gb_s.max(1e-3);
-            let computing = (operations / peak).max(row_reads);
             let waves = (groups * f64::from(tile.threads) / room).ceil();
             let (rounds, round_steps) =
                 (f64::from(tile.rounds), f64::from(tile.steps_in_flight * tile.workgroup_panels));
             // The instructions of the first round are fetched before they run.
             let alone = rounds * (p.round_latencies + round_steps * p.step_latencies)
                 + round_steps * p.instruction_fetch_latencies;
-            let waiting = waves * alone * machine.memory_latency_ns;
-            let times = [streaming, computing, waiting];
-            let longest = times.into_iter().fold(0.0, f64::max);
-            let shorter = times.into_iter().sum::<f64>() - longest;
-            out.push(Candidate {
-                knobs: config.knobs(),
-                cost: longest
-                    + p.shorter_time_weight * shorter
-                    + other_traffic
-                    + p.fixed_latencies * machine.memory_latency_ns
-                    + machine.launch_us * 1e3,
-                reason: format!(
-                    "{m} rows on matrix units: {subgroups} subgroups split K of {panels} panels of {COLUMNS} columns of {}-bit weights, {steps_in_flight} steps of {} along K in flight",
-                    columns.panels.bits,
-                    step_k8s * 8
-                ),
-            });
+            let estimate = Estimate {
+                memory: streaming,
+                compute: (operations / peak).max(row_reads),
+                latency: waves * alone * machine.memory_latency_ns,
+                overlap: Overlap::Partial { shorter_weight: p.shorter_time_weight },
+                serial: other_traffic,
+                fixed: p.fixed_latencies * machine.memory_latency_ns,
+                ..Estimate::for_dispatches(problem, 1.0)
+            };
+            let reason = format!(
+                "{m} rows on matrix units: a workgroup computes {panels} panels of {COLUMNS} columns of {}-bit weights; its {subgroups} subgroups split K, with {steps_in_flight} steps of {} K positions in flight",
+                columns.panels.bits,
+                step_k8s * 8
+            );
+            out.push(Candidate::new(&config, estimate, reason));
         }
     }
     out
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
-    let unsupported = || OpError::new("not a small-M matmul with constants that are quantized along K");
-    let matmul = QuantizedMatMul::from_problem(problem).ok_or_else(unsupported)?;
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
+    let unsupported =
+        || OpError::new("the operator is not a small-M matmul with constants that are quantized along K");
+    let matmul = CoopMatMul::from_problem(problem).ok_or_else(unsupported)?;
     let shape = coop::f16_matrix_shape(problem)
         .ok_or_else(|| OpError::new("the target has no f16 matrix units for this matmul"))?;
     let Config { subgroups, panels, steps_in_flight } = config;
     let tile = CoopTile::from_config(&matmul, problem, shape, config);
-    let QuantizedMatMul { node, columns, sizes } = &matmul;
+    let CoopMatMul { node, columns, sizes } = &matmul;
     let packed = columns.panels;
     let mut shader = Shader::new(problem);
     coop::declare_matrix_types(&mut shader, shape);
@@ -324,5 +329,5 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
     let flops = sizes.m.mul(&sizes.n).mul(&sizes.k).scale(2 * node.matrices() as i64);
     let groups = [sizes.n.ceil_div(COLUMNS as i64 * i64::from(panels)), Dim::known(1), Dim::known(1)];
     let grid = Grid { groups, workgroup: [tile.threads, 1, 1] };
-    Ok(coop::with_matrix_requirements(shader.finish("matvec_coop", KERNEL.wgsl, grid, flops)?, problem))
+    Ok(coop::with_matrix_requirements(shader.finish("matvec_coop", KERNEL.wgsl, grid, flops), problem))
 }

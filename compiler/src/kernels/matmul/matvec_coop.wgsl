@@ -1,15 +1,15 @@
 // Small-M matmul with a quantized constant on matrix units: `result = a * b`, f16 inputs and f32 sums. The constant is
-// stored in panels of 16 columns, see `matvec_quantized.wgsl`. A workgroup computes all rows of PANELS panels of each
-// constant. Each of its SUBGROUPS subgroups takes every SUBGROUPS-th step of STEP_K8S groups of eight K positions. An
-// invocation loads eight K positions of four columns and dequantizes them to f16. Weights and rows pass through the
-// subgroup's own range of workgroup memory. STEPS_IN_FLIGHT steps are loaded before the first is multiplied. At the end
-// the sums of all subgroups are added in order. The rows of a fragment are independent, so a row has the same sums for
-// every M.
+// packed into panels of 16 columns, as `matvec_quantized.wgsl` explains. A workgroup computes all rows of PANELS panels
+// of each constant. Each of its SUBGROUPS subgroups takes every SUBGROUPS-th step of STEP_K8S groups of eight K
+// positions. An invocation loads eight K positions of four columns and dequantizes them to f16. Weights and rows pass
+// through the subgroup's own range of workgroup memory. STEPS_IN_FLIGHT steps are loaded before the first is
+// multiplied. At the end the sums of all subgroups are added in order. The rows of a fragment are independent, so a row
+// has equal sums for every M.
 //
-// RMSNorm of the rows, a second constant and RoPE may be fused, as in `matvec_quantized.wgsl`.
+// RMSNorm of the rows, a second weight matrix and RoPE may be fused, as in `matvec_quantized.wgsl`.
 //
-// Replaced: the knobs, the sizes and the hooks. `load_a` is only called within K. Eight f16 are stored in a vec4<f32>;
-// see `coop.wgsl`.
+// The compiler replaces the knobs, the sizes and the hooks. `load_a` is only called for positions within K. Eight f16
+// are stored as the bits of a vec4<f32>; `coop.wgsl` explains why.
 
 enable wgpu_cooperative_matrix;
 
@@ -24,49 +24,61 @@ const SUBGROUPS = 4u;
 const THREADS = SUBGROUPS * LANES;
 /// Maximum rows.
 const ROWS = 16u;
-/// Vectors of 16 bytes that hold eight K positions of four columns.
+/// Number of 16-byte vectors that hold the quantized values of eight K positions of four columns.
 const VECTORS_PER_K8 = 1u;
-/// True if values are scaled when they are dequantized; otherwise sums are scaled at the end.
+/// True if the quantization scale is applied to each value when it is dequantized, false if it is applied to the sums at the end.
 const SCALED_VALUES = true;
-/// True if groups have biases.
+/// True if the groups of quantized values have biases, false if they have only scales.
 const BIASED = false;
-/// Constants, panels of each constant per workgroup, and panels of all constants.
+/// Number of weight matrices.
 const MATRICES = 2u;
+/// Number of panels (blocks of 16 columns) of each weight matrix that a workgroup computes.
 const PANELS = 1u;
+/// Number of panels (blocks of 16 columns) that a workgroup computes, over all weight matrices.
 const WORKGROUP_PANELS = MATRICES * PANELS;
-/// True if rows are normalized.
+/// True if rows are normalized before the matmul (fused RMSNorm).
 const NORMALIZED = true;
-/// Rotation of column pairs (0: none, 1: adjacent columns, 2: columns half a head apart), and panels per half head.
+/// Fused RoPE, which rotates pairs of columns. 0: none, 1: adjacent columns, 2: columns half a head apart.
 const ROTATED = 0u;
+/// Number of panels (blocks of 16 columns) that half of an attention head spans.
 const HALF_PANELS = 1u;
-/// 1 if fragments of rows are loaded from global memory, which then holds whole fragments and whole steps of K.
+/// 1 if fragments of rows are loaded from global memory, else 0. With 1, the rows fill whole fragments and whole steps along K.
 const DIRECT = 0u;
-/// Rows of whole fragments that are staged in workgroup memory; 0 with DIRECT.
+/// Number of rows, padded to whole fragments, that are copied to workgroup memory; 0 if DIRECT is 1.
 const STAGED_ROWS = 16u;
-/// Steps that are loaded before the first is multiplied, and true if there are further rounds of steps.
+/// Number of steps along K that are loaded before the first is multiplied.
 const STEPS_IN_FLIGHT = 2u;
+/// True if a subgroup multiplies more than STEPS_IN_FLIGHT steps, so that it needs several rounds.
 const SEVERAL_ROUNDS = true;
-/// True if K may end within the steps of a round.
+/// True if K may end within the steps of a round, so that reads along K need a bounds check.
 const GUARD_K = true;
 
-/// Factor of scaled elements before they become f16, which the sums are divided by: rows that are not normalized yet
-/// may exceed the range of f16.
+/// Factor by which elements of a row are multiplied before they become f16, in a matmul with a fused norm. The norm is
+/// applied to the sums, so without the factor elements could exceed the range of f16. The sums are divided by the factor.
 const X_SCALE = 0.015625;
-/// Groups of eight K positions per step, which invocations take for four rows or for vec4s of columns, and the stride
-/// of a row in workgroup memory. 16 extra bytes spread rows over the memory's banks.
+/// Number of groups of eight K positions per step along K. Each invocation loads one such group, of rows and of four columns.
 const STEP_K8S = LANES / 4u;
+/// Distance between adjacent rows in workgroup memory, in vec4s. It includes 16 bytes of padding, which spread rows
+/// over the memory's banks.
 const ROW_STRIDE = STEP_K8S + 1u;
-/// Fragments of the rows and of a panel, and fragments of a step along K.
+/// Number of matrix fragments along M.
 const FRAGS_M = (ROWS + SIDE_M - 1u) / SIDE_M;
+/// Number of matrix fragments along N in a panel (block of 16 columns).
 const FRAGS_N = 16u / SIDE_N;
+/// Number of matrix fragments that hold the sums of a panel (block of 16 columns).
 const FRAGS = FRAGS_M * FRAGS_N;
+/// Number of matrix fragments along K in a step.
 const FRAGS_K = STEP_K8S * 8u / SIDE_K;
-/// Workgroup memory of a subgroup: rows and a panel's columns, and at the end the sums of the rows of each panel.
+/// Number of rows of the matmul, padded to whole fragments.
 const FRAG_ROWS = FRAGS_M * SIDE_M;
+/// Workgroup memory for a subgroup's rows, in vec4s.
 const SIZE_A = STAGED_ROWS * ROW_STRIDE;
+/// Workgroup memory for a subgroup's sums of one panel (block of 16 columns), in vec4s.
 const SIZE_C = FRAG_ROWS * 4u;
+/// Workgroup memory of a subgroup, in vec4s: for rows and the columns of a panel, and at the end for the sums of all
+/// panels.
 const SUBGROUP_VECTORS = max(SIZE_A + 16u * ROW_STRIDE, WORKGROUP_PANELS * SIZE_C);
-/// Groups of eight elements of rows that an invocation stages per step.
+/// Number of groups of eight row elements that an invocation copies to workgroup memory per step.
 const ROW_PASSES = (ROWS + 3u) / 4u;
 const_assert LANES % 4u == 0u && 16u % SIDE_N == 0u && (STEP_K8S * 8u) % SIDE_K == 0u;
 
@@ -77,48 +89,53 @@ const_assert LANES % 4u == 0u && 16u % SIDE_N == 0u && (STEP_K8S * 8u) % SIDE_K 
 fn size_m() -> u32 { return 3u; }
 fn size_n() -> u32 { return 32u; }
 fn size_k8() -> u32 { return 8u; }
-/// Rounds of STEPS_IN_FLIGHT steps per subgroup.
+/// Returns the number of rounds. In a round, each subgroup multiplies STEPS_IN_FLIGHT steps along K.
 fn rounds() -> u32 { return 1u; }
-/// Vec4s of a panel.
+/// Returns the size of a packed panel (block of 16 columns), in vec4s.
 fn panel_vec4s() -> u32 { return 40u; }
-/// The last panel.
+/// Returns the index of the last panel (block of 16 columns) of a weight matrix.
 fn last_panel() -> u32 { return 1u; }
-/// Groups of eight K positions that have the same scale.
+/// Returns the number of groups of eight K positions that share a scale.
 fn k8s_per_group() -> u32 { return 4u; }
 
-/// Elements `8 * k8 ..` of row `row` of a as f16 pairs.
+/// Loads eight elements of row `row` of the first operand, from K position `8 * k8`, as f16 pairs.
 fn load_a(row: u32, k8: u32) -> vec4<f32> { return a_buffer[row * 8u + k8]; }
-/// The fragment of rows from `row` and of K positions from `8 * k8`.
+/// Loads the matrix fragment of the first operand that starts at row `row` and K position `8 * k8`.
 fn fragment_a(row: u32, k8: u32) -> MatrixA { return MatrixA(); }
-/// Four elements of the norm's scale, and the norm's epsilon.
+/// Returns four elements of the fused norm's scale, from K position `4 * k4`.
 fn load_scale(k4: u32) -> vec4<f32> { return vec4<f32>(1.0); }
+/// Returns the epsilon of the fused norm.
 fn epsilon() -> f32 { return 1e-5; }
-/// Vec4 `at` of constant `c`.
+/// Loads the vec4 with index `at` of weight matrix `c` (0 or 1): packed words of four columns.
 fn load_b(c: u32, at: u32) -> vec4<u32> { return panels[at]; }
-/// Scales and biases of group `g` of columns `4 * q ..` in the panel that starts at vec4 `base`.
+/// Returns the scales of quantization group `g` for four columns of a panel, from column `4 * q` of the panel. The
+/// panel belongs to weight matrix `c` and starts at vec4 `base`.
 fn group_scale(c: u32, base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32>(1.0); }
+/// Returns the biases of quantization group `g` for four columns of a panel, from column `4 * q` of the panel. The
+/// panel belongs to weight matrix `c` and starts at vec4 `base`.
 fn group_bias(c: u32, base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32>(0.0); }
-/// Eight dequantized values as f16 pairs.
+/// Dequantizes eight values of one or two packed words to f16 pairs.
 fn dequantize8(first: u32, second: u32, scale: f32, bias: f32) -> vec4<u32> { return vec4<u32>(first); }
-/// Combines the sums of both constants.
+/// Combines the results of the two weight matrices, such as in a SwiGLU gate. Without a second matrix, returns the first result.
 fn combine(first: vec4<f32>, second: vec4<f32>) -> vec4<f32> { return first * second; }
-/// Rotates four columns with the columns that are paired with them.
+/// Rotates four elements of a result row by RoPE. `paired` holds the elements with which RoPE pairs them, one for each.
 fn rotate(row: u32, n4: u32, v: vec4<f32>, paired: vec4<f32>) -> vec4<f32> { return v; }
-/// Panel `i` of a workgroup. If columns half a head apart are rotated, the two panels are half a head apart, too.
+/// Returns the index in the weight matrix of the workgroup's panel `i`; a panel holds 16 columns. If RoPE rotates
+/// columns that are half a head apart, the workgroup's two panels are half a head apart as well.
 fn panel_index(group: u32, i: u32) -> u32 {
     if (ROTATED == 2u) { return group / HALF_PANELS * 2u * HALF_PANELS + group % HALF_PANELS + i * HALF_PANELS; }
     return group * PANELS + i;
 }
-/// Stores four elements of row `row`, from column `4 * n4`.
+/// Applies the epilogue to four elements of row `row` of the result, from column `4 * n4`, and stores them.
 fn store(row: u32, n4: u32, v: vec4<f32>) { result[row * 8u + n4] = v; }
 
 var<workgroup> subgroup_memory: array<vec4<f32>, SUBGROUPS * SUBGROUP_VECTORS>;
 var<workgroup> squares: array<f32, SUBGROUPS * FRAG_ROWS>;
 
-/// The first vec4 of panel `t % PANELS` of constant `t / PANELS`.
+/// Returns the index of the first vec4 of the workgroup's panel `t % PANELS` in weight matrix `t / PANELS`.
 fn panel_base(group: u32, t: u32) -> u32 { return min(panel_index(group, t % PANELS), last_panel()) * panel_vec4s(); }
 
-/// The result of row `r` in four columns: vec4 `at` of the columns of the workgroup's panels.
+/// Returns the matmul's result of row `r` in four adjacent columns. `at` counts the vec4s of columns of the workgroup's panels.
 fn final_sum(group: u32, r: u32, at: u32) -> vec4<f32> {
     var sums: array<vec4<f32>, MATRICES>;
     // unroll
@@ -150,7 +167,7 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     let columns_base = memory_base + SIZE_A;
     let lane_k8 = lane % STEP_K8S;
     let q = lane / STEP_K8S;
-    // Missing rows of a fragment stay zero.
+    // Rows of a fragment past the last row of the matmul stay zero.
     // unroll
     for (var p = 0u; p < STAGED_ROWS / 4u; p++) { subgroup_memory[memory_base + (q + p * 4u) * ROW_STRIDE + lane_k8] = vec4<f32>(); }
     var acc: array<MatrixC, WORKGROUP_PANELS * FRAGS>;
@@ -193,7 +210,7 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
             let assigned_k8 = ((round * STEPS_IN_FLIGHT + s) * SUBGROUPS + subgroup) * STEP_K8S + lane_k8;
             let k8 = select(assigned_k8, min(assigned_k8, size_k8() - 1u), GUARD_K);
             let inside = !GUARD_K || assigned_k8 < size_k8();
-            // The loads of the next round replace the values that are multiplied now.
+            // The loads of the next round replace the values that this round multiplies, so these values are copied first.
             var words: array<vec4<u32>, WORKGROUP_PANELS * VECTORS_PER_K8>;
             var scale: array<vec4<f32>, WORKGROUP_PANELS>;
             var staged: array<vec4<f32>, ROW_PASSES>;

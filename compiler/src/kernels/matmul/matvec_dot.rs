@@ -1,4 +1,4 @@
-//! `matvec_dot.wgsl`: small-M matmuls of 8-bit integers, bound by one pass over the second operand.
+//! `matvec_dot.wgsl`: small-M matmuls of 8-bit integers, whose time is bound by reading the second operand once.
 
 use serde::Deserialize;
 
@@ -6,12 +6,12 @@ use super::eligibility::is_eligible;
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{MatMul, Op};
-use crate::kernels::cost::{Parameters, barriers, waiting};
+use crate::kernels::cost::{Estimate, Parameters, barriers, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::dot::{self, Signs};
 use crate::kernels::shared::matmul_sizes::{MatMulSizes, matmul_sizes};
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader};
+use crate::shader::{Grid, LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "matvec_dot",
@@ -19,52 +19,53 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
 config! {
-    /// Configuration.
+    /// Configuration of the kernel `matvec_dot`.
     struct Config {
-        /// Invocations that split K.
+        /// Number of invocations that split K.
         LANES_K => lanes_k: u32,
-        /// Invocations along N.
+        /// Number of invocations of a workgroup along N. Each invocation computes four columns.
         LANES_N => lanes_n: u32,
-        /// Rows per workgroup.
+        /// Number of rows that a workgroup computes.
         ROWS => rows: u32,
-        /// Words of each row that are staged at a time.
+        /// Number of packed words of each row that a workgroup copies to workgroup memory at a time.
         STAGED_WORDS => staged_words: u32,
     }
 }
 
-/// Maximum rows per workgroup.
+/// Maximum number of rows that a workgroup computes.
 const MAX_GROUP_ROWS: i64 = 8;
-/// Words of all rows that are staged at a time.
+/// Maximum packed words, over all rows, that a workgroup copies to workgroup memory at a time.
 const MAX_STAGED_WORDS: i64 = 2048;
 
-/// Cost parameters. All are positive; `latencies` are multiples of the memory latency.
+/// Cost parameters of the kernel `matvec_dot`. All are positive; fields named `.._latencies` are multiples of the memory latency.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Loads that an invocation has in flight.
+    /// Number of loads that an invocation has in flight.
     concurrent_loads: f64,
-    /// Memory latencies before the first step and after the last step.
+    /// Fixed time before the first step and after the last step, in memory latencies.
     fixed_latencies: f64,
-    /// Memory latencies per level of the reduction tree, for one row.
+    /// Time of a level of the reduction tree with one row, in memory latencies.
     level_latencies: f64,
-    /// Memory latencies that each further row adds to a level.
+    /// Time that each row after the first adds to a level of the reduction tree, in memory latencies.
     extra_row_level_latencies: f64,
-    /// Memory latencies per load of a step.
+    /// Time of one load of the second operand in a step along K, in memory latencies.
     load_latencies: f64,
-    /// Ratio of the operations with operands of different signs to the operations without the sign correction.
+    /// Ratio of the number of operations with the sign correction, for one signed and one unsigned operand,
+    /// to the number without it.
     mixed_sign_operation_ratio: f64,
-    /// Fraction of the peak operations per second that is reached; 0 to 1.
+    /// Fraction of the peak 8-bit integer operations per second that the kernel reaches; 0 to 1.
     peak_fraction: f64,
-    /// Memory latencies of the dot products of a step with one row.
+    /// Time of the dot products of one row in a step along K, in memory latencies.
     row_latencies: f64,
-    /// Memory latencies per stage.
+    /// Time of a stage, in which a workgroup copies its rows to workgroup memory, in memory latencies.
     stage_latencies: f64,
-    /// Memory latencies per word that an invocation packs for the stages.
+    /// Time to pack one word of a row that an invocation stages, in memory latencies.
     staged_word_latencies: f64,
 }
 
@@ -72,7 +73,7 @@ impl Parameters for Params {
     const GROUP: &str = "matvec_dot";
 }
 
-/// True if the second operand is read where it is and is contiguous along K.
+/// True if the second operand is not packed and is contiguous along K.
 fn along_k(op: &MatMul, problem: &Problem<'_>) -> bool {
     op.trans_b && dot::packed_b(op, problem).is_none()
 }
@@ -82,7 +83,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(sizes) = matmul_sizes(op, problem).filter(|_| dot::readable(op, problem)) else {
         return Vec::new();
     };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let [m, n, k] = [&sizes.m, &sizes.n, &sizes.k].map(|d| problem.max(d));
     if !is_eligible(KERNEL.name, problem) {
         return Vec::new();
@@ -120,9 +121,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             // Every invocation has several loads in flight.
             let busy = (p.concurrent_loads * all / room).clamp(1e-3, 1.0);
             let bytes = traffic + second * (blocks - 1.0);
-            let streaming = bytes * waste / (machine.bandwidth_gb_s.max(1e-3) * busy);
             let operations = 2.0 * (m * n * batch) as f64 * k as f64 * mixed;
-            let computing = operations / (machine.peak.int8 * p.peak_fraction * busy).max(1e-3);
             // Every workgroup first packs its rows, and then multiplies.
             let staging = ((rows * words) as f64 / f64::from(threads)).ceil();
             let stages = (words as f64 / staged_words as f64).ceil();
@@ -134,28 +133,31 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 + p.stage_latencies * stages
                 + p.staged_word_latencies * staging
                 + levels * (p.level_latencies + p.extra_row_level_latencies * (rows - 1) as f64);
-            let waiting = waiting(problem, all, latencies) + barriers(problem, all, levels);
-            out.push(Candidate {
-                knobs: Config { lanes_k, lanes_n, rows: rows as u32, staged_words: staged_words as u32 }.knobs(),
-                cost: streaming.max(computing).max(waiting) + machine.launch_us * 1e3,
-                reason: format!(
-                    "{m} rows: {lanes_k} invocations split K = {k} in words of four, {} columns per workgroup",
-                    lanes_n * 4
-                ),
-            });
+            let estimate = Estimate {
+                memory: bytes * waste / (machine.bandwidth_gb_s.max(1e-3) * busy),
+                compute: operations / (machine.peak.int8 * p.peak_fraction * busy).max(1e-3),
+                latency: waiting(problem, all, latencies) + barriers(problem, all, levels),
+                ..Estimate::for_dispatches(problem, 1.0)
+            };
+            let config = Config { lanes_k, lanes_n, rows: rows as u32, staged_words: staged_words as u32 };
+            let reason = format!(
+                "matmul of {m} rows: {lanes_k} invocations split K = {k} in words of four 8-bit elements, {} columns per workgroup",
+                lanes_n * 4
+            );
+            out.push(Candidate::new(&config, estimate, reason));
         }
     }
     out
 }
 
-/// Bytes of workgroup memory of the staged rows and the partial sums.
+/// Returns the workgroup memory of the staged rows and the partial sums, in bytes.
 fn workgroup_bytes(threads: u32, rows: u32, staged_words: u32) -> u32 {
     rows * staged_words * 4 + threads * rows * 16
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let (Op::MatMul(op), Some(signs)) = (problem.op, Signs::from_problem(problem)) else {
-        return Err(OpError::new("not a matmul of 8-bit integers"));
+        return Err(OpError::new("the operator is not a matmul of 8-bit integers"));
     };
     let MatMulSizes { batch, m, k, n } = matmul_sizes(op, problem)
         .ok_or_else(|| OpError::new("a matmul needs operands with at least two axes"))?;
@@ -175,5 +177,5 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
     let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
     let groups = [n.ceil_div(i64::from(lanes_n) * 4), m.ceil_div(i64::from(rows)), batch];
     let grid = Grid { groups, workgroup: [lanes_k * lanes_n, 1, 1] };
-    Ok(vec![shader.finish("matvec_dot", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("matvec_dot", KERNEL.wgsl, grid, flops)])
 }

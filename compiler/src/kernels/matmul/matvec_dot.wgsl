@@ -3,21 +3,25 @@
 // vec4 of columns, over every LANES_K-th word of K. The partial sums of the LANES_K invocations are added in workgroup
 // memory.
 //
-// Replaced: the knobs, the signs, the sizes and the hooks. `load_b` returns zeros past K and is undefined past N.
+// The compiler replaces the knobs, the signs, the sizes and the hooks. `load_b` returns zeros past K; its result is
+// undefined past N.
 
 const LANES_K = 16u;
 const LANES_N = 4u;
 const THREADS = LANES_K * LANES_N;
 const ROWS = 2u;
-/// Words of each row that are staged at a time.
+/// Number of packed words of each row that are copied to workgroup memory at a time.
 const STAGED_WORDS = 64u;
-/// True if adjacent invocations take adjacent positions along K, because b is contiguous along K; else adjacent
-/// columns.
+/// True if adjacent invocations read adjacent positions along K, because the second operand is contiguous along K.
+/// False if they read adjacent columns.
 const K_FIRST = false;
-/// True if the elements of a, or of b, are 128 less than their values.
+/// True if the top bit of each element of the first operand is flipped. An unsigned byte is then read as a signed byte
+/// that is 128 less.
 const FLIP_A = false;
+/// True if the top bit of each element of the second operand is flipped. An unsigned byte is then read as a signed byte
+/// that is 128 less.
 const FLIP_B = false;
-/// A word of four ones: the dot product with it is a sum.
+/// A word of four bytes that are 1. The dot product of another word with this word is the sum of the other word's elements.
 const ONES = 0x01010101u;
 const_assert LANES_K > 0u && (LANES_K & (LANES_K - 1u)) == 0u;
 const_assert !(FLIP_A && FLIP_B);
@@ -30,16 +34,17 @@ fn size_m() -> u32 { return 3u; }
 fn size_n() -> u32 { return 32u; }
 fn size_k() -> u32 { return 32u; }
 
-/// Four elements of row `row` of a, from column `4 * k4`, as a word.
+/// Loads four elements of row `row` of the first operand, from K position `4 * k4`, as a word of four bytes.
 fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return a_buffer[(batch * 3u + row) * 8u + k4]; }
-/// Rows `4 * k4 ..` of four columns from `4 * n4` on of b, one word per column.
+/// Loads four rows (from row `4 * k4`) of four columns (from column `4 * n4`) of the second operand: one word of four
+/// bytes per column.
 fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return b_buffer[(batch * 8u + k4) * 8u + n4]; }
-/// Stores four elements of row `row`, from column `4 * n4`.
+/// Applies the epilogue to four elements of row `row` of the result, from column `4 * n4`, and stores them.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) { result[(batch * 3u + row) * 8u + n4] = v; }
-/// The dot product of two words of four elements.
+/// Returns the dot product of two words, each of four 8-bit elements.
 fn dot4(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b); }
 
-/// Four 8-bit elements, each in 32 bits, as a word.
+/// Packs four 8-bit elements, each in 32 bits, into a word.
 fn pack_bytes(v: vec4<u32>) -> u32 {
     return insertBits(insertBits(insertBits(v.x, v.y, 8u, 24u), v.z, 16u, 16u), v.w, 24u, 8u);
 }
@@ -70,7 +75,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             if (k < words) { staged_rows[i] = load_a(batch, min(first + i / STAGED_WORDS, last), start + k); }
         }
         workgroupBarrier();
-        // Columns past the end have no K range, but their invocations take part in every barrier.
+        // Invocations with columns past the end have an empty range of K, but they take part in every barrier.
         let end = select(0u, words, inside);
         for (var k = lane_k; k < end; k += LANES_K) {
             let b = load_b(batch, start + k, n4);

@@ -1,12 +1,12 @@
-//! `matvec_fragments.wgsl`: small-M matmuls with a quantized or an f16 constant, on matrix units with a known fragment
-//! layout.
+//! `matvec_fragments.wgsl`: small-M matmuls with a quantized or an f16 constant, on matrix units whose fragments have a
+//! known layout in registers.
 
 use serde::Deserialize;
 
 use super::eligibility::is_eligible;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
-use crate::kernels::cost::Parameters;
+use crate::kernels::cost::{Estimate, Overlap, Parameters};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel};
 use crate::kernels::shared::fragment_matmul::{
     FRAGMENT_ROWS, FragmentConfig, FragmentMatMul, FragmentTile, FragmentWeights, LANES, STEP_K,
@@ -18,7 +18,7 @@ use crate::kernels::shared::{coop, emulated_fragments};
 use crate::shader::pack::quantized_panels::ROWS as COLUMNS;
 use crate::shader::packed_f16;
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Need, Shader};
+use crate::shader::{Grid, LaunchDraft, Need, Shader};
 use crate::target::{Fragments, MatrixScope};
 
 pub(crate) const KERNEL: Kernel = Kernel {
@@ -27,30 +27,31 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: Some(MatrixScope::Subgroup),
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Cost parameters. All are positive; `latencies` are multiples of the memory latency.
+/// Cost parameters of the kernel `matvec_fragments`. All are positive; fields named `.._latencies` are multiples of the
+/// memory latency.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Weight of the shorter ones of streaming, computing and waiting, added to the longest. 0 if they overlap
-    /// completely.
+    /// Weight for three times: streaming the weights, computing, and waiting for loads. The two shorter times,
+    /// multiplied by the weight, are added to the longest. 0 if all three overlap completely.
     shorter_time_weight: f64,
-    /// Operations per quantized value that is dequantized.
+    /// Floating-point operations to dequantize one value.
     dequantize_operations: f64,
-    /// Memory latencies before the first load and after the last load.
+    /// Fixed time before the first load and after the last load, in memory latencies.
     fixed_latencies: f64,
-    /// Memory latencies per round of loads in flight.
+    /// Time of a round of loads that are in flight together, in memory latencies.
     round_latencies: f64,
-    /// Operations per element of a row that a workgroup reads.
+    /// Floating-point operations per element of a row that a workgroup reads.
     row_element_operations: f64,
-    /// Fraction of the peak FLOP/s that dequantizing and reading rows reach; 0 to 1.
+    /// Fraction of the peak FLOP/s that dequantizing weights and reading rows reach; 0 to 1.
     peak_fraction: f64,
-    /// Operations per weight for each further fragment of rows.
+    /// Floating-point operations per weight for each fragment of eight rows after the first fragment.
     extra_fragment_operations: f64,
-    /// Memory latencies per load of 16 bytes, in addition to the round.
+    /// Time of a 16-byte load, in addition to the time of its round of loads, in memory latencies.
     load_latencies: f64,
 }
 
@@ -59,7 +60,8 @@ impl Parameters for Params {
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
-    let (Some(matmul), Some(p)) = (FragmentMatMul::from_problem(problem), Params::of(problem)) else {
+    let (Some(matmul), Some(p)) = (FragmentMatMul::from_problem(problem), Params::from_problem(problem))
+    else {
         return Vec::new();
     };
     if !is_eligible(KERNEL.name, problem) {
@@ -92,35 +94,34 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let operations =
             (n * k) as f64 * matrices * dequantize_operations + row_elements * p.row_element_operations;
         let row_reads = row_elements * 2.0 / machine.cache_bandwidth_gb_s.max(1e-3);
-        let computing = (operations / peak).max(row_reads);
         let waves = (groups * f64::from(tile.threads()) / room).ceil();
         let alone =
             f64::from(tile.rounds) * (p.round_latencies + f64::from(loads_in_flight) * p.load_latencies);
-        let waiting = waves * alone * machine.memory_latency_ns;
-        let times = [streaming, computing, waiting];
-        let longest = times.into_iter().fold(0.0, f64::max);
-        let shorter = times.into_iter().sum::<f64>() - longest;
-        out.push(Candidate {
-            knobs: config.knobs(),
-            cost: longest
-                + p.shorter_time_weight * shorter
-                + row_time
-                + other_traffic
-                + p.fixed_latencies * machine.memory_latency_ns
-                + machine.launch_us * 1e3,
-            reason: format!(
-                "{m} rows on matrix units: {subgroups} subgroups split K of {} panels of {COLUMNS} columns of {}-bit weights, {loads_in_flight} loads in flight",
-                panel_pairs * 2,
-                weights.bits()
-            ),
-        });
+        let estimate = Estimate {
+            memory: streaming,
+            compute: (operations / peak).max(row_reads),
+            latency: waves * alone * machine.memory_latency_ns,
+            overlap: Overlap::Partial { shorter_weight: p.shorter_time_weight },
+            serial: row_time + other_traffic,
+            fixed: p.fixed_latencies * machine.memory_latency_ns,
+            ..Estimate::for_dispatches(problem, 1.0)
+        };
+        let reason = format!(
+            "{m} rows on matrix units: a workgroup computes {} panels of {COLUMNS} columns of {}-bit weights; its {subgroups} subgroups split K, with {loads_in_flight} loads in flight",
+            panel_pairs * 2,
+            weights.bits()
+        );
+        out.push(Candidate::new(&config, estimate, reason));
     }
     out
 }
 
-fn launches(problem: &Problem<'_>, config: FragmentConfig) -> Result<Vec<Launch>, OpError> {
-    let unsupported =
-        || OpError::new("not a small-M matmul with f16 constants or constants that are quantized along K");
+fn launches(problem: &Problem<'_>, config: FragmentConfig) -> Result<Vec<LaunchDraft>, OpError> {
+    let unsupported = || {
+        OpError::new(
+            "the operator is not a small-M matmul with f16 constants or constants that are quantized along K",
+        )
+    };
     let matmul = FragmentMatMul::from_problem(problem).ok_or_else(unsupported)?;
     let row_fragments = matmul.row_fragments(problem);
     let tile = FragmentTile::from_config(&matmul, row_fragments, config);
@@ -174,7 +175,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_id) subgroup:
     let group_columns = COLUMNS as i64 * i64::from(config.panel_pairs * 2);
     let groups = [sizes.n.ceil_div(group_columns), Dim::known(1), Dim::known(1)];
     let grid = Grid { groups, workgroup: [tile.threads(), 1, 1] };
-    let mut launch = shader.finish("matvec_fragments", KERNEL.wgsl, grid, flops)?;
+    let mut launch = shader.finish("matvec_fragments", KERNEL.wgsl, grid, flops);
     if fragments == Fragments::MmaM16N8K16 {
         launch.subgroup_size = Some(LANES);
         launch.matrix = Some(shape.clone());
@@ -182,7 +183,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_id) subgroup:
     Ok(vec![launch])
 }
 
-/// Replaces the declarations that depend on the layout of the constants.
+/// Replaces the WGSL declarations that depend on the packed layout of the weight matrices.
 fn declare_weights(
     weights: FragmentWeights,
     node: &MatMulNode<'_>,

@@ -1,62 +1,70 @@
-// Small-M matmul with a quantized or f16 constant, on matrix units with a known fragment layout. Weights become
-// fragments in the registers that the matrix units read, without passing through memory. Quantized weights are stored
-// in panels of 16 columns, see `matvec_quantized.wgsl`; f16 weights as in `matvec_panels.wgsl`. A workgroup computes
-// all rows of PANEL_PAIRS pairs of panels of each constant. Its SUBGROUPS subgroups take blocks of BLOCK_STEPS steps of
-// 32 K positions in turn, and their sums are added in order.
+// Small-M matmul with a quantized or f16 constant, on matrix units with a known fragment layout. Weights become matrix
+// fragments in the registers that the matrix units read, without passing through memory. Quantized weights are packed
+// as in `matvec_quantized.wgsl`, f16 weights as in `matvec_panels.wgsl`, both in panels of 16 columns. A workgroup
+// computes all rows of PANEL_PAIRS pairs of panels of each weight matrix. Its SUBGROUPS subgroups multiply blocks of
+// BLOCK_STEPS steps of 32 K positions in turn, and their sums are added in order.
 //
-// Fragments have the layout of `mma.m16n8k16`: 16 columns of the constant by 16 K positions, 16 K positions
-// by eight rows, and 16 columns by eight rows of sums. Invocation 4 * g + t of a subgroup holds columns g and g + 8 of
-// the first fragment and of the sums, row g of the second fragment, and rows 2 * t and 2 * t + 1 of the sums. In a step
-// it loads eight K positions, group t, of four columns, vec4 g % 4 of panel g / 4 of a pair. Two of these columns are
-// columns g and g + 8 of a fragment, and four of the K positions are the fragment's four. K positions are summed in the
-// order of the values in a packed word, or for f16 in their own order. So an invocation needs only the rows, scales and
-// sums that belong to its own weights. The rows of a fragment are independent, so a row has the same sums for every M.
+// Fragments have the layout of `mma.m16n8k16`: 16 columns of the constant by 16 K positions, 16 K positions by eight
+// rows, and 16 columns by eight rows of sums. Invocation 4 * g + t of a subgroup holds columns g and g + 8 of the first
+// fragment and row g of the second. Of the sums it holds columns g and g + 8 of rows 2 * t and 2 * t + 1. In a step it
+// loads eight K positions (group t) of four columns: vec4 g % 4 of panel g / 4 of a pair. These 32 weights are the
+// invocation's parts of four fragments. Each part is two of the columns (columns g and g + 8 of the fragment) at four of
+// the K positions. K positions are summed in the order of the values in a packed word, or for f16 in their own order. So
+// an invocation needs only the rows, scales and sums that belong to its own weights. The rows of a fragment are
+// independent, so a row has equal sums for every M.
 //
-// Fused RMSNorm: the sums of the squares are the diagonal of a fragment of rows times itself. A second constant and
-// RoPE may be fused as in `matvec_quantized.wgsl`.
+// Fused RMSNorm: the sums of the squares are the diagonal of a fragment of rows times itself. A second weight matrix
+// and RoPE may be fused as in `matvec_quantized.wgsl`.
 //
-// Replaced: the knobs, the sizes and the hooks. `load_a` is only called within K. Eight f16 are stored in a vec4<f32>.
+// The compiler replaces the knobs, the sizes and the hooks. `load_a` is only called for positions within K. Eight f16
+// are stored as the bits of a vec4<f32>.
 
 enable wgpu_cooperative_matrix;
 
 const LANES = 32u;
 const SUBGROUPS = 4u;
 const THREADS = SUBGROUPS * LANES;
-/// Fragments of eight rows.
+/// Number of matrix fragments, of eight rows each, that hold the rows of the matmul.
 const ROW_FRAGMENTS = 2u;
 const BITS = 4u;
-/// True if K has several groups, and true if groups have biases.
+/// True if each column has several groups with a scale each, false if it has a single group.
 const GROUPED = true;
+/// True if the groups of quantized values have biases, false if they have only scales.
 const BIASED = false;
-/// Constants, pairs of panels of each constant per workgroup, panels of each constant, and pairs of all constants.
+/// Number of weight matrices.
 const MATRICES = 2u;
+/// Number of pairs of panels (blocks of 16 columns) of each weight matrix that a workgroup computes.
 const PANEL_PAIRS = 1u;
+/// Number of panels (blocks of 16 columns) of each weight matrix that a workgroup computes.
 const PANELS = PANEL_PAIRS * 2u;
+/// Number of pairs of panels (blocks of 16 columns) that a workgroup computes, over all weight matrices.
 const ALL_PAIRS = MATRICES * PANEL_PAIRS;
-/// True if rows are normalized.
+/// True if rows are normalized before the matmul (fused RMSNorm).
 const NORMALIZED = true;
-/// Rotation of column pairs (0: none, 1: adjacent columns, 2: columns half a head apart), and panels per half head.
+/// Fused RoPE, which rotates pairs of columns. 0: none, 1: adjacent columns, 2: columns half a head apart.
 const ROTATED = 0u;
+/// Number of panels (blocks of 16 columns) that half of an attention head spans.
 const HALF_PANELS = 1u;
-/// Steps of a block, which have the same scale.
+/// Number of steps in a block of K. A step is 32 K positions; the steps of a block share a scale.
 const BLOCK_STEPS = 2u;
-/// True if K may end within a round of blocks.
+/// True if K may end within a round (one block of K per subgroup), so that reads along K need a bounds check.
 const GUARD_K = true;
-/// Factor that restores the scale of the sums of quantized values.
+/// Factor that restores the scale of the sums of quantized values, because values are dequantized to smaller f16 numbers.
 const SUM_FACTOR = 16.0;
-/// Factor of the norm's scale, which the sums are divided by: rows that are not normalized yet may exceed the range of
-/// f16.
+/// Factor by which the fused norm's scale is multiplied. The norm is applied to the sums, so without the factor
+/// elements of a row could exceed the range of f16. The sums are divided by the factor.
 const X_SCALE = 0.015625;
 
-/// Loads of eight K positions of four columns.
+/// Number of loads (of the type PanelLoad) that read eight K positions of four columns.
 const LOADS_PER_K8 = 1u;
 const FRAG_ROWS = ROW_FRAGMENTS * 8u;
-/// Vectors of a subgroup's sums of one panel, and of all panels.
+/// Number of vec4s that hold a subgroup's sums of one panel (block of 16 columns).
 const SIZE_C = FRAG_ROWS * 4u;
+/// Number of vec4s that hold a subgroup's sums of all panels of the workgroup.
 const SUBGROUP_VECTORS = MATRICES * PANELS * SIZE_C;
 const_assert LANES == 32u;
 
-/// A load: 16 bytes of packed words, or one K position of four columns in f16.
+/// Type of one load of weights: 16 bytes of packed words, or one K position of four columns in f16.
 alias PanelLoad = vec4<u32>;
 
 @group(0) @binding(0) var<storage, read> a_buffer: array<vec4<f32>>;
@@ -66,45 +74,52 @@ alias PanelLoad = vec4<u32>;
 fn size_m() -> u32 { return 3u; }
 fn size_n() -> u32 { return 32u; }
 fn size_k8() -> u32 { return 8u; }
-/// Rounds in which each subgroup takes one block, blocks, and blocks of a quantization group.
+/// Returns the number of rounds in which each subgroup multiplies one block of K.
 fn rounds() -> u32 { return 1u; }
+/// Returns the number of blocks along K. A block is BLOCK_STEPS steps of 32 K positions.
 fn k_blocks() -> u32 { return 1u; }
+/// Returns the number of blocks of K (BLOCK_STEPS steps each) in a quantization group.
 fn blocks_per_group() -> u32 { return 1u; }
-/// Loads of a panel.
+/// Returns the number of loads that read a whole panel (block of 16 columns).
 fn panel_loads() -> u32 { return 40u; }
-/// The last panel.
+/// Returns the index of the last panel (block of 16 columns) of a weight matrix.
 fn last_panel() -> u32 { return 1u; }
 
-/// Elements `8 * k8 ..` of row `row` of a as f16 pairs.
+/// Loads eight elements of row `row` of the first operand, from K position `8 * k8`, as f16 pairs.
 fn load_a(row: u32, k8: u32) -> vec4<f32> { return a_buffer[row * 8u + k8]; }
-/// Elements `8 * k8 ..` of the norm's scale as f16 pairs, and the norm's epsilon.
+/// Returns eight elements of the fused norm's scale, from K position `8 * k8`, as f16 pairs.
 fn load_scale(k8: u32) -> vec4<f32> { return vec4<f32>(); }
+/// Returns the epsilon of the fused norm.
 fn epsilon() -> f32 { return 1e-5; }
-/// Load `at` of constant `c`.
+/// Loads the element (of the type PanelLoad) with index `at` of the packed weight matrix `c` (0 or 1).
 fn load_b(c: u32, at: u32) -> PanelLoad { return panels[at]; }
-/// Scales and biases of group `g` of columns `4 * q ..` in the panel that starts at load `base`.
+/// Returns the scales of quantization group `g` for four columns of a panel, from column `4 * q` of the panel. The
+/// panel belongs to weight matrix `c` and starts at load `base`.
 fn group_scale(c: u32, base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32>(1.0); }
+/// Returns the biases of quantization group `g` for four columns of a panel, from column `4 * q` of the panel. The
+/// panel belongs to weight matrix `c` and starts at load `base`.
 fn group_bias(c: u32, base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32>(0.0); }
-/// Eight K positions of columns `2 * i` and `2 * i + 1` of four as f16 pairs.
+/// Returns the weights at eight K positions of columns `2 * i` and `2 * i + 1` of a group of four columns, as f16 pairs.
 fn fragment_columns(loads: array<PanelLoad, LOADS_PER_K8>, i: u32) -> array<vec4<u32>, 2> {
     return array<vec4<u32>, 2>(loads[0].xxyy, loads[LOADS_PER_K8 - 1u].zzww);
 }
-/// Products of f16 pairs.
+/// Multiplies two vectors of f16 pairs element by element.
 fn scale_pairs(pairs: vec4<u32>, factor: vec4<u32>) -> vec4<u32> { return pairs; }
-/// Combines the sums of both constants.
+/// Combines the results of the two weight matrices, such as in a SwiGLU gate. Without a second matrix, returns the first result.
 fn combine(first: vec4<f32>, second: vec4<f32>) -> vec4<f32> { return first * second; }
-/// Rotates four columns with the columns that are paired with them.
+/// Rotates four elements of a result row by RoPE. `paired` holds the elements with which RoPE pairs them, one for each.
 fn rotate(row: u32, n4: u32, v: vec4<f32>, paired: vec4<f32>) -> vec4<f32> { return v; }
-/// Returns the index of weight panel `i` of a workgroup; a panel holds 16 columns of the result. If RoPE rotates columns that are
-/// half a head apart, the workgroup's two panels are half a head apart as well.
+/// Returns the index in the weight matrix of the workgroup's panel `i`; a panel holds 16 columns. If RoPE rotates
+/// columns that are half a head apart, the workgroup's two panels are half a head apart as well.
 fn panel_index(group: u32, i: u32) -> u32 {
     if (ROTATED == 2u) { return group / HALF_PANELS * 2u * HALF_PANELS + group % HALF_PANELS + i * HALF_PANELS; }
     return group * PANELS + i;
 }
-/// Stores four elements of row `row`, from column `4 * n4`.
+/// Applies the epilogue to four elements of row `row` of the result, from column `4 * n4`, and stores them.
 fn store(row: u32, n4: u32, v: vec4<f32>) { result[row * 8u + n4] = v; }
 
-/// `a * b + c` of an invocation's fragments. The emitter connects the arguments with the matrices.
+/// Computes `a * b + c` for matrix fragments, of which each invocation holds a part. The emitter replaces the matrices
+/// in the body by the arguments.
 fn multiply_fragments(local: u32, a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> vec4<f32> {
     let d = coopMultiplyAdd(coop_mat16x16<f32, A>(), coop_mat16x16<f32, B>(), coop_mat16x16<f32, C>());
     return c;
@@ -113,10 +128,10 @@ fn multiply_fragments(local: u32, a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> v
 var<workgroup> sums: array<vec4<f32>, SUBGROUPS * SUBGROUP_VECTORS>;
 var<workgroup> squares: array<f32, SUBGROUPS * FRAG_ROWS>;
 
-/// True if fragment `f` has rows.
+/// True if the row fragment `f` (eight rows) contains rows of the matmul, not only padding.
 fn has_rows(f: u32) -> bool { return f == 0u || size_m() > f * 8u; }
 
-/// The first load of panel `i` of the workgroup.
+/// Returns where panel `i` of the workgroup (16 columns) starts in the weights, as an index of 16-byte loads.
 fn panel_base(group: u32, i: u32) -> u32 { return min(panel_index(group, i), last_panel()) * panel_loads(); }
 
 /// Reorders eight elements of a row into the order in which packed words are dequantized: pairs of values that are 16
@@ -133,8 +148,8 @@ fn reorder_pairs(v: vec4<u32>) -> vec4<u32> {
     );
 }
 
-/// Registers that hold one K-tile: packed weights and scales for each pair of weight panels, and the operand's rows for each step
-/// along K.
+/// Values that an invocation loads for one block of K: packed weights and scales for each pair of weight panels, and
+/// the first operand's rows for each step along K.
 struct BlockLoads {
     loads: array<PanelLoad, ALL_PAIRS * BLOCK_STEPS * LOADS_PER_K8>,
     scales: array<vec4<f32>, ALL_PAIRS>,
@@ -170,7 +185,7 @@ fn load_block(bases: array<u32, PANEL_PAIRS>, k_block: u32, local: u32) -> Block
     return loaded;
 }
 
-/// The result of row `r` in four columns: vec4 `at` of the columns of the workgroup's panels.
+/// Returns the matmul's result of row `r` in four adjacent columns. `at` counts the vec4s of columns of the workgroup's panels.
 fn final_sum(r: u32, at: u32) -> vec4<f32> {
     var totals: array<vec4<f32>, MATRICES>;
     // unroll
@@ -215,8 +230,8 @@ fn multiply(group: u32, local: u32) {
     for (var round = 0u; round < rounds(); round++) {
         let k_block = round * SUBGROUPS + subgroup;
         loaded = load_block(bases, k_block, local);
-        // This branch keeps loads before it and their uses inside: otherwise drivers move each load right before its
-        // use.
+        // The condition of this branch is always true. Without the branch, drivers would move each load right before
+        // its use, and fewer loads would be in flight.
         if (round < rounds()) {
             let clamped_block = select(k_block, min(k_block, k_blocks() - 1u), GUARD_K);
             // unroll

@@ -1,12 +1,12 @@
-//! `matvec_panels.wgsl`: small-M matmuls with a float constant that is streamed once, from the panels that matrix units
-//! read too.
+//! `matvec_panels.wgsl`: small-M matmuls with a float constant that is read once. The constant is packed into panels
+//! (blocks of columns), which kernels on matrix units read too.
 
 use serde::Deserialize;
 
 use super::eligibility::is_eligible;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
-use crate::kernels::cost::{Parameters, stays_cached};
+use crate::kernels::cost::{Estimate, Overlap, Parameters, stays_cached};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::float_panels::FloatPanels;
 use crate::kernels::shared::matmul_node::{MatMulNode, VectorWidth};
@@ -16,7 +16,7 @@ use crate::kernels::shared::residual_rows::declare_row_loads;
 use crate::kernels::shared::subgroup_sums;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader};
+use crate::shader::{Grid, LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "matvec_panels",
@@ -24,48 +24,51 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
 config! {
-    /// Configuration.
+    /// Configuration of the kernel `matvec_panels`.
     struct Config {
         /// Invocations per workgroup.
         THREADS => threads: u32,
-        /// Rows per workgroup.
+        /// Number of rows that a workgroup computes.
         ROWS => rows: u32,
-        /// Loads in flight per invocation.
+        /// Number of loads that an invocation has in flight.
         UNROLL => unroll: u32,
-        /// Panels of each constant per workgroup.
+        /// Number of panels (blocks of columns) of each weight matrix that a workgroup computes.
         PANELS => panels: u32,
     }
 }
 
-/// Maximum rows per workgroup.
+/// Maximum number of rows that a workgroup computes.
 const MAX_GROUP_ROWS: i64 = 8;
-/// Maximum loads in flight per invocation, for up to two rows and for more.
+/// Maximum number of loads that an invocation has in flight: first with one or two rows, then with more rows.
 const MAX_UNROLL: [u32; 2] = [8, 2];
-/// Invocations whose sums one invocation adds, without subgroup sums.
+/// Number of invocations whose sums one invocation adds, on devices where the kernel does not add sums by subgroup
+/// operations.
 const PARTIAL_LANES: u32 = 16;
 
-/// Cost parameters. All are positive; `latencies` are multiples of the memory latency.
+/// Cost parameters of the kernel `matvec_panels`. All are positive; fields named `.._latencies` are multiples of the
+/// memory latency.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Weight of the shorter of streaming and waiting, added to the longer of both. 0 if they overlap completely.
+    /// Weight with which the shorter of two times (streaming the operands, waiting for loads) is added to the longer
+    /// one. 0 if the two times overlap completely.
     shorter_time_weight: f64,
-    /// Memory latencies per step if all operands stay in the cache.
+    /// Time of a step along K if all operands stay in the cache, in memory latencies.
     cached_step_latencies: f64,
-    /// Memory latencies before the first load and after the last load.
+    /// Fixed time before the first load and after the last load, in memory latencies.
     fixed_latencies: f64,
-    /// Memory latencies per step if operands come from memory.
+    /// Time of a step along K if operands come from memory, in memory latencies.
     uncached_step_latencies: f64,
-    /// Memory latencies per element of a row that an invocation normalizes.
+    /// Time per element of a row that an invocation normalizes (fused RMSNorm), in memory latencies.
     norm_element_latencies: f64,
-    /// Fraction of the peak FLOP/s that is reached; 0 to 1.
+    /// Fraction of the peak FLOP/s that the kernel reaches; 0 to 1.
     peak_fraction: f64,
-    /// Memory latencies that each further row adds to a step.
+    /// Time that each row after the first adds to a step along K, in memory latencies.
     extra_row_step_latencies: f64,
 }
 
@@ -73,8 +76,8 @@ impl Parameters for Params {
     const GROUP: &str = "matvec_panels";
 }
 
-/// Invocations whose sums of the same columns are added in the first step: the invocations of a subgroup where
-/// possible.
+/// Returns the number of invocations whose sums of the same columns are added in the first step of the reduction: the
+/// invocations of a subgroup where possible.
 fn partial_lanes(
     tile: PanelTile,
     node: &MatMulNode<'_>,
@@ -85,7 +88,7 @@ fn partial_lanes(
     subgroup_lanes.map_or(PARTIAL_LANES.min(k_lanes), |lanes| lanes / panels.loads_per_row())
 }
 
-/// Workgroup memory of the sums, and of normalized rows.
+/// Returns the workgroup memory that a tile needs for sums and for normalized rows, or `None` if the target has too little.
 fn memory(
     problem: &Problem<'_>,
     node: &MatMulNode<'_>,
@@ -112,7 +115,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     else {
         return Vec::new();
     };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
     if !is_eligible(KERNEL.name, problem) || !problem.computed.is_float() {
         return Vec::new();
@@ -153,28 +156,29 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             + p.extra_row_step_latencies * (rows - 1) as f64;
         let norm_elements = f64::from(node.norm_count()) * (k as f64 / f64::from(threads)).ceil();
         let normalizing = norm_elements * p.norm_element_latencies;
-        let waiting = (all / room).ceil() * (steps * step + normalizing) * machine.memory_latency_ns;
         let streaming = bytes / machine.bandwidth_gb_s.max(1e-3);
         let flops = 2.0 * (m * n) as f64 * batch * k as f64 * node.matrices() as f64;
         let busy = (all / room).clamp(1e-3, 1.0);
-        let computing = flops / (machine.peak.f32 * p.peak_fraction * busy).max(1e-3);
-        let reading = streaming.max(waiting) + p.shorter_time_weight * streaming.min(waiting);
-        out.push(Candidate {
-            knobs: Config { threads, rows: rows as u32, unroll, panels: group_panels }.knobs(),
-            cost: reading.max(computing)
-                + serial_batches * streaming
-                + p.fixed_latencies * machine.memory_latency_ns
-                + machine.launch_us * 1e3,
-            reason: format!(
-                "{m} rows: {k_lanes} invocations split K = {k} of a panel of {} columns",
-                panels.columns
-            ),
-        });
+        let estimate = Estimate {
+            memory: streaming,
+            compute: flops / (machine.peak.f32 * p.peak_fraction * busy).max(1e-3),
+            latency: (all / room).ceil() * (steps * step + normalizing) * machine.memory_latency_ns,
+            overlap: Overlap::PartialReads { shorter_weight: p.shorter_time_weight },
+            serial: serial_batches * streaming,
+            fixed: p.fixed_latencies * machine.memory_latency_ns,
+            ..Estimate::for_dispatches(problem, 1.0)
+        };
+        let config = Config { threads, rows: rows as u32, unroll, panels: group_panels };
+        let reason = format!(
+            "matmul of {m} rows: {k_lanes} invocations split K = {k} of each panel of {} columns",
+            panels.columns
+        );
+        out.push(Candidate::new(&config, estimate, reason));
     }
     out
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let node = MatMulNode::from_problem(problem).ok_or_else(|| OpError::new("not a matmul"))?;
     let op = node.matmul;
     let MatMulSizes { batch, m, k, n } = matmul_sizes(op, problem)
@@ -228,7 +232,7 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
     let flops = m.mul(&n).mul(&k).mul(&batch).scale(2 * node.matrices() as i64);
     let groups = [n.ceil_div(i64::from(columns * group_panels)), m.ceil_div(i64::from(rows)), batch];
     let grid = Grid { groups, workgroup: [threads, 1, 1] };
-    let mut launch = shader.finish("matvec_panels", KERNEL.wgsl, grid, flops)?;
+    let mut launch = shader.finish("matvec_panels", KERNEL.wgsl, grid, flops);
     launch.subgroup_size = subgroup_lanes;
     Ok(vec![launch])
 }

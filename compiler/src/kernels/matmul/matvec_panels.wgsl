@@ -1,50 +1,57 @@
-// Small-M matmul with a constant second operand, bound by streaming it once: `result[batch] = a[batch] * b[batch]`. The
-// constant is stored in panels of COLUMNS columns, so that adjacent invocations read adjacent memory. A load of 16
-// bytes holds columns of one row of a panel, LOADS_PER_ROW loads are a row, and K_LANES invocations split K. The sums
-// of the invocations are added in two steps, the first within a subgroup where possible, in an order that does not
-// depend on the number of rows.
+// Small-M matmul with a constant second operand, whose time is bound by reading the constant once: `result[batch] =
+// a[batch] * b[batch]`. The constant is packed into panels of COLUMNS columns, so that adjacent invocations read
+// adjacent memory. A load of 16 bytes reads columns of one row of a panel, LOADS_PER_ROW loads read a row, and K_LANES
+// invocations split K. The sums of the invocations are added in two steps, the first within a subgroup where possible,
+// in an order that does not depend on the number of rows.
 //
-// RMSNorm of the rows, a residual, a second constant and RoPE may be fused, as in matvec_quantized.wgsl.
+// RMSNorm of the rows, a residual, a second weight matrix and RoPE may be fused, as in matvec_quantized.wgsl.
 //
-// Replaced: the knobs, the sizes, the type of a load and the hooks. `load_a` is only called within K.
+// The compiler replaces the knobs, the sizes, the type of a load and the hooks. `load_a` is only called for positions within K.
 
 const THREADS = 64u;
 const ROWS = 2u;
-/// Loads of an invocation before it uses the first.
+/// Number of loads that an invocation issues before it uses the first.
 const UNROLL = 2u;
-/// Constants, and panels of each constant per workgroup.
+/// Number of weight matrices.
 const MATRICES = 2u;
+/// Number of panels (blocks of COLUMNS columns) of each weight matrix that a workgroup computes.
 const PANELS = 1u;
-/// 1 if a residual is added to normalized rows before their norm, else 0.
+/// 1 if the rows are normalized, a residual is added to them, and the sum is normalized again before the matmul; else 0.
 const RESIDUALS = 0u;
-/// True if rows are normalized, true if they are stored in workgroup memory, and the number of stored elements.
+/// True if rows are normalized before the matmul (fused RMSNorm).
 const NORMALIZED = true;
+/// True if rows, multiplied by the fused norm's scale, are stored in workgroup memory.
 const STORED = true;
+/// Number of row elements that are stored in workgroup memory, over all rows.
 const STORED_ELEMENTS = 64u;
-/// Loads of a row of a panel, and vec4s of columns in a load.
+/// Number of loads (of 16 bytes) that read one row of a panel (a block of COLUMNS columns).
 const LOADS_PER_ROW = 2u;
+/// Number of columns that one load (16 bytes) reads, in vec4s.
 const VEC4S_PER_LOAD = 2u;
-/// Rotation of column pairs (0: none, 1: adjacent columns, 2: columns half a head apart), and panels per half head.
+/// Fused RoPE, which rotates pairs of columns. 0: none, 1: adjacent columns, 2: columns half a head apart.
 const ROTATED = 0u;
+/// Number of panels (blocks of COLUMNS columns) that half of an attention head spans.
 const HALF_PANELS = 1u;
-/// True if K may end within a step.
+/// True if K may end within a step, so that reads along K need a bounds check.
 const GUARD_K = true;
 const COLUMNS = LOADS_PER_ROW * VEC4S_PER_LOAD * 4u;
-/// Invocations per panel, and invocations that split its K.
+/// Number of invocations that compute one panel (a block of COLUMNS columns).
 const PANEL_THREADS = THREADS / MATRICES / PANELS;
+/// Number of invocations that split the K positions of a panel.
 const K_LANES = PANEL_THREADS / LOADS_PER_ROW;
-/// Vec4s of columns in a panel.
+/// Number of columns of a panel, in vec4s.
 const PANEL_VEC4S = LOADS_PER_ROW * VEC4S_PER_LOAD;
-/// Invocations whose sums of the same columns are added in the first step, and the number of such partial sums per
-/// panel.
+/// Number of invocations whose sums of the same columns are added in the first step of the reduction.
 const PARTIAL_LANES = 8u;
+/// Number of partial sums of a column after the first step of the reduction.
 const PANEL_PARTIALS = K_LANES / PARTIAL_LANES;
-/// Invocations whose sums of squares are added in the first step, and the number of such partial sums.
+/// Number of invocations whose sums of squares are added in the first step of the reduction.
 const PARTIAL_THREADS = PARTIAL_LANES * LOADS_PER_ROW;
+/// Number of partial sums of a row's squares after the first step of the reduction.
 const WORKGROUP_PARTIALS = THREADS / PARTIAL_THREADS;
 const_assert PANEL_THREADS % LOADS_PER_ROW == 0u && K_LANES % PARTIAL_LANES == 0u && PANEL_VEC4S * WORKGROUP_PARTIALS <= THREADS;
 
-/// 16 bytes of a panel.
+/// Type of one load: 16 bytes of a panel.
 alias PanelLoad = vec4<u32>;
 
 @group(0) @binding(0) var<storage, read> a_buffer: array<f32>;
@@ -54,46 +61,51 @@ alias PanelLoad = vec4<u32>;
 fn size_m() -> u32 { return 3u; }
 fn size_n() -> u32 { return 32u; }
 fn size_k() -> u32 { return 32u; }
-/// Loads of a panel.
+/// Returns the number of loads (of 16 bytes) that read a whole panel (a block of COLUMNS columns).
 fn panel_loads() -> u32 { return 64u; }
-/// The first panel of a batch, and the last panel.
+/// Returns the index of the first panel (a block of COLUMNS columns) of the matrix of batch `batch`.
 fn first_panel(batch: u32) -> u32 { return batch * 2u; }
+/// Returns the index of the last panel (a block of COLUMNS columns) of a matrix.
 fn last_panel() -> u32 { return 1u; }
 
-/// Element `k` of row `row` of a.
+/// Loads element `k` of row `row` of the first operand.
 fn load_a(batch: u32, row: u32, k: u32) -> f32 { return a_buffer[(batch * 3u + row) * 32u + k]; }
-/// Prepares rows with a residual, before the first of them is read.
+/// Computes the norm factors (1 / RMS) of rows to which a residual is added, before the first of these rows is read.
+/// Does nothing without a residual.
 fn prepare_rows(batch: u32, first: u32, local: u32) {}
-/// One element of the norm's scale, and the norm's epsilon.
+/// Returns element `k` of the fused norm's scale.
 fn load_scale(k: u32) -> f32 { return 1.0; }
+/// Returns the epsilon of the fused norm.
 fn epsilon() -> f32 { return 1e-5; }
-/// Load `at` of constant `c`.
+/// Loads the element (of the type PanelLoad) with index `at` of the packed weight matrix `c` (0 or 1).
 fn load_b(c: u32, at: u32) -> PanelLoad { return panels[at]; }
-/// Vec4 `i` of the columns of a load.
+/// Returns the vec4 with index `i` of the columns that a load holds, as floats.
 fn column_vec4(load: PanelLoad, i: u32) -> vec4<f32> {
     let pair = select(load.xy, load.zw, i == 1u);
     return vec4<f32>(unpack2x16float(pair.x), unpack2x16float(pair.y));
 }
-/// Combines the sums of both constants.
+/// Combines the results of the two weight matrices, such as in a SwiGLU gate. Without a second matrix, returns the first result.
 fn combine(first: vec4<f32>, second: vec4<f32>) -> vec4<f32> { return first * second; }
-/// Rotates four columns with the columns that are paired with them.
+/// Rotates four elements of a result row by RoPE. `paired` holds the elements with which RoPE pairs them, one for each.
 fn rotate(row: u32, n4: u32, v: vec4<f32>, paired: vec4<f32>) -> vec4<f32> { return v; }
-/// Panel `i` of a workgroup. If columns half a head apart are rotated, the two panels are half a head apart, too.
+/// Returns the index in the weight matrix of the workgroup's panel `i`, a block of COLUMNS columns. If RoPE rotates
+/// columns that are half a head apart, the workgroup's two panels are half a head apart as well.
 fn panel_index(group: u32, i: u32) -> u32 {
     if (ROTATED == 2u) { return group / HALF_PANELS * 2u * HALF_PANELS + group % HALF_PANELS + i * HALF_PANELS; }
     return group * PANELS + i;
 }
-/// Stores four elements of row `row`, from column `4 * n4`.
+/// Applies the epilogue to four elements of row `row` of the result, from column `4 * n4`, and stores them.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) { result[(batch * 3u + row) * 8u + n4] = v; }
 
-/// Normalized rows before the norm factor.
+/// Rows multiplied by the norm's scale, but not yet by the norm factor (1 / RMS).
 var<workgroup> stored_rows: array<f32, STORED_ELEMENTS>;
 var<workgroup> invocation_sums: array<vec4<f32>, THREADS * VEC4S_PER_LOAD>;
 var<workgroup> partial_sums: array<vec4<f32>, PANEL_VEC4S * WORKGROUP_PARTIALS>;
 var<workgroup> invocation_squares: array<f32, THREADS>;
 var<workgroup> partial_squares: array<f32, WORKGROUP_PARTIALS * ROWS>;
 
-/// Adds the sums of the same columns of PARTIAL_LANES invocations: the first and the last vec4 of their columns.
+/// First step of the reduction: adds the sums of the same columns over PARTIAL_LANES invocations. `low` and `high` are
+/// the sums of the first and of the last vec4 of an invocation's columns.
 fn reduce_sums(local: u32, low: vec4<f32>, high: vec4<f32>) {
     invocation_sums[local * VEC4S_PER_LOAD] = low;
     if (VEC4S_PER_LOAD == 2u) { invocation_sums[local * VEC4S_PER_LOAD + VEC4S_PER_LOAD - 1u] = high; }
@@ -107,7 +119,7 @@ fn reduce_sums(local: u32, low: vec4<f32>, high: vec4<f32>) {
     }
 }
 
-/// Adds the squares of row `r` of PARTIAL_THREADS adjacent invocations.
+/// First step of the reduction of squares: adds the sums of squares of row `r` over PARTIAL_THREADS adjacent invocations.
 fn reduce_squares(local: u32, r: u32, square: f32) {
     invocation_squares[local] = square;
     workgroupBarrier();
@@ -119,7 +131,7 @@ fn reduce_squares(local: u32, r: u32, square: f32) {
     }
 }
 
-/// The result of a row in four columns: vec4 `at` of the columns of the workgroup's panels.
+/// Returns the matmul's result of row `r` in four adjacent columns. `at` counts the vec4s of columns of the workgroup's panels.
 fn final_sum(r: u32, at: u32) -> vec4<f32> {
     var sums: array<vec4<f32>, MATRICES>;
     // unroll

@@ -1,82 +1,96 @@
-// Small-M matmul with a quantized constant, bound by streaming the packed words once: `result[batch] = a[batch] *
-// b[batch]`. The constant is stored in panels of 16 columns: the packed words of a panel, followed by its scales, group
-// by group. A workgroup computes PANELS panels. A packed word holds adjacent K positions of a column, a vec4 of 16
-// bytes holds the words of four columns, and four vec4s hold all columns of a panel at one K-word index.
+// Small-M matmul with a quantized constant, whose time is bound by reading the packed words once: `result[batch] =
+// a[batch] * b[batch]`. The constant is packed into panels of 16 columns: the packed words of a panel, followed by its
+// scales, group by group. A workgroup computes PANELS panels. A packed word holds adjacent K positions of a column, and
+// a vec4 of 16 bytes holds the words of four columns. Four vec4s hold the words of all columns of a panel at one
+// position along K; together they are called a K-word.
 //
 // An element is `(value - ZERO_POINT) * scale + bias`, so the sum over a group is `scale * (sum of x * value -
 // ZERO_POINT * sum of x) + bias * sum of x`. Four adjacent invocations (a quad) load the four vec4s of a K-word.
-// BLOCK_QUADS quads take a block of BLOCK_WORDS adjacent K-words of one group together, and each applies the group's
-// scale to its own partial sum. With a single group, quads take K-words in turn and apply the scale once at the end.
-// The sums of all invocations are then added in two steps, the first within a subgroup where possible. This order does
-// not depend on the number of rows.
+// BLOCK_QUADS quads multiply a block of BLOCK_WORDS adjacent K-words of one group together, and each quad applies the
+// group's scale to its own partial sum. If a column has a single group, quads multiply K-words in turn and apply the
+// scale once at the end. The sums of all invocations are then added in two steps, the first within a subgroup where
+// possible. This order does not depend on the number of rows.
 //
-// Fused RMSNorm: while the first loads are in flight, the squares of the rows are summed up. If they fit, the scaled
-// elements are stored in workgroup memory for all panels. Sums are multiplied by the norm factor at the end. Rows may
-// be the sum of a residual and a normalized row (RESIDUALS). A second constant of the same layout may be multiplied by
-// other invocations of the workgroup; `combine` combines both sums. The result may be rotated in pairs of columns (RoPE).
+// Fused RMSNorm: while the first loads are in flight, the squares of each row are summed. The row's elements,
+// multiplied by the norm's scale, are stored in workgroup memory for all panels if they fit. Sums are multiplied by the
+// norm factor at the end. Rows may be the sum of a residual and a normalized row (RESIDUALS). Other invocations of the
+// workgroup may multiply a second weight matrix of equal layout; `combine` combines both results. The result may be
+// rotated in pairs of columns (RoPE).
 //
-// On devices with slow integer to float conversion (VIA_F16), a quantized value becomes the last bits of an f16 from
-// 1024 on: 1024 plus the value, or 1024 plus 16 times the value for every second 4-bit value. The offset is subtracted
-// together with ZERO_POINT. If rows are f16 too (F16_PAIRS), two f16 are multiplied at a time: the products of a word
-// are added in f16, and words in f32. Values are then less than one, so that the sums stay in the range of f16.
+// On devices with slow integer to float conversion (VIA_F16), the bits of a quantized value become the last bits of an
+// f16 number: 1024 plus the value, or 1024 plus 16 times the value for every second 4-bit value. The offset 1024 is
+// subtracted together with ZERO_POINT. If rows are f16 too (F16_PAIRS), two f16 are multiplied at a time: the products
+// of a packed word are added in f16, the sums of words in f32. Dequantized values are then less than one, so that the
+// sums stay in the range of f16.
 //
-// Replaced: the knobs, the sizes and the hooks. `load_a` is only called within K.
+// The compiler replaces the knobs, the sizes and the hooks. `load_a` is only called for positions within K.
 
 const THREADS = 128u;
 const ROWS = 2u;
-/// Bits of a quantized value.
+/// Number of bits of a quantized value.
 const BITS = 4u;
-/// True if K has several groups.
+/// True if each column has several groups with a scale each, false if it has a single group.
 const GROUPED = true;
-/// True if groups have biases.
+/// True if the groups of quantized values have biases, false if they have only scales.
 const BIASED = false;
-/// K-words of a block, which have the same scale and are added before it is applied, and quads that take a block
-/// together.
+/// Number of K-words (positions of packed words along K) in a block of K. The K-words of a block share a scale.
 const BLOCK_WORDS = 16u;
+/// Number of quads (four invocations) that multiply a block of K together.
 const BLOCK_QUADS = 4u;
-/// Blocks that an invocation loads before it uses the first.
+/// Number of blocks of K that an invocation loads before it uses the first.
 const BLOCKS_IN_FLIGHT = 2u;
 /// True if quantized values are converted through f16 bit patterns.
 const VIA_F16 = true;
-/// Quantized value of zero.
+/// Quantized value that stands for zero.
 const ZERO_POINT = 8.0;
-/// True if two f16 are multiplied at a time, and the factor that restores the scale of their sums.
+/// True if two f16 are multiplied at a time.
 const F16_PAIRS = false;
+/// Factor that restores the scale of the sums of f16 pairs, because values are dequantized to smaller f16 numbers.
 const SUM_FACTOR = 1.0;
-/// Vec4s of multiplicands per K-word: vec4s of floats, or one vec4 of eight f16.
+/// Number of vec4s that hold the row elements of one K-word (the K positions of one packed word): vec4s of floats, or
+/// one vec4 of eight f16.
 const X_VEC4S = 2u;
-/// Factor of elements of rows before they become f16: rows that are not normalized yet may exceed the range of f16.
+/// Factor by which row elements are multiplied before they become f16. A fused norm is applied to the sums, so without
+/// the factor elements could exceed the range of f16.
 const X_SCALE = 1.0;
-/// Constants, and panels of each constant per workgroup.
+/// Number of weight matrices.
 const MATRICES = 2u;
+/// Number of panels (blocks of 16 columns) of each weight matrix that a workgroup computes.
 const PANELS = 1u;
-/// 1 if a residual is added to normalized rows before their norm, else 0.
+/// 1 if the rows are normalized, a residual is added to them, and the sum is normalized again before the matmul; else 0.
 const RESIDUALS = 0u;
-/// True if rows are normalized, and true if they are stored in workgroup memory.
+/// True if rows are normalized before the matmul (fused RMSNorm).
 const NORMALIZED = true;
+/// True if rows, multiplied by the fused norm's scale, are stored in workgroup memory.
 const STORED = true;
-/// K-words of all rows that are stored.
+/// Number of K-words (K positions of one packed word) whose row elements are stored in workgroup memory, over all rows.
 const STORED_WORDS = 16u;
-/// Rotation of column pairs (0: none, 1: adjacent columns, 2: columns half a head apart), and panels per half head.
+/// Fused RoPE, which rotates pairs of columns. 0: none, 1: adjacent columns, 2: columns half a head apart.
 const ROTATED = 0u;
+/// Number of panels (blocks of 16 columns) that half of an attention head spans.
 const HALF_PANELS = 1u;
-/// True if K may end within a step.
+/// True if K may end within a step, so that reads along K need a bounds check.
 const GUARD_K = true;
 
-/// Vec4s of K positions in a word.
+/// Number of values in a packed word, in vec4s.
 const WORD_VEC4S = 8u / BITS;
-/// K-words of a block per quad.
+/// Number of K-words (positions of packed words along K) of a block that one quad loads.
 const WORDS_PER_QUAD = BLOCK_WORDS / BLOCK_QUADS;
-/// Invocations per panel, and blocks that they take at the same time.
+/// Number of invocations that compute one panel (a block of 16 columns).
 const PANEL_THREADS = THREADS / MATRICES / PANELS;
+/// Number of groups into which the invocations of a panel (a block of 16 columns) are divided. A group is BLOCK_QUADS
+/// quads (of four invocations each) and multiplies a different block of K than the other groups.
 const PARALLEL_BLOCKS = PANEL_THREADS / 4u / BLOCK_QUADS;
-/// Quads whose sums are added in the first step, and the number of such partial sums per panel.
+/// Number of quads (four invocations) whose sums are added in the first step of the reduction.
 const PARTIAL_QUADS = 16u;
+/// Number of partial sums per panel (a block of 16 columns) after the first step of the reduction.
 const PANEL_PARTIALS = PANEL_THREADS / 4u / PARTIAL_QUADS;
-/// Partial sums of all panels; also the partial sums of a row's squares.
+/// Number of partial sums, over all panels, after the first step of the reduction. A row's squares have the same number
+/// of partial sums.
 const WORKGROUP_PARTIALS = THREADS / 4u / PARTIAL_QUADS;
-/// Sums per row that the norm computes: of squares, and with a single group the offset and the sum of the elements, if
-/// needed.
+/// Number of sums that are computed per row with a fused norm. The sum of squares is always computed. If each
+/// column has a single group, the sum of offsets (see `offset_sum`) is computed unless F16_PAIRS is true, and the sum of
+/// elements is computed if BIASED is true.
 const ROW_SUMS = 1u;
 const_assert BLOCK_WORDS % BLOCK_QUADS == 0u && PANEL_THREADS % (4u * PARTIAL_QUADS) == 0u && 4u * PANELS <= THREADS;
 
@@ -87,49 +101,58 @@ const_assert BLOCK_WORDS % BLOCK_QUADS == 0u && PANEL_THREADS % (4u * PARTIAL_QU
 fn size_m() -> u32 { return 3u; }
 fn size_n() -> u32 { return 32u; }
 fn size_k() -> u32 { return 64u; }
-/// Vec4s of a panel, and its K-words.
+/// Returns the size of a packed panel (block of 16 columns), in vec4s.
 fn panel_vec4s() -> u32 { return 40u; }
+/// Number of K-words (positions of packed words along K) of a panel (block of 16 columns).
 const K_WORDS = 8u;
-/// Blocks of a panel, and blocks of a group.
+/// Returns the number of blocks along K. A block is BLOCK_WORDS K-words (positions of packed words).
 fn k_blocks() -> u32 { return 1u; }
+/// Returns the number of blocks of K (BLOCK_WORDS K-words each) in a quantization group.
 fn blocks_per_group() -> u32 { return 1u; }
-/// The first panel of a batch.
+/// Returns the index of the first panel (block of 16 columns) of the matrix of batch `batch`.
 fn first_panel(batch: u32) -> u32 { return batch * 2u; }
-/// The last panel of a batch.
+/// Returns the index of the last panel (block of 16 columns) of a matrix.
 fn last_panel() -> u32 { return 1u; }
-/// Number of blocks of ROWS rows.
+/// Returns the number of row blocks: the number of rows divided by ROWS, rounded up.
 fn row_blocks() -> u32 { return 2u; }
 
-/// Four elements of row `row` of a, from element `4 * k4`.
+/// Loads four elements of row `row` of the first operand, from K position `4 * k4`.
 fn load_a(batch: u32, row: u32, k4: u32) -> vec4<f32> { return a_buffer[(batch * 3u + row) * 16u + k4]; }
-/// Prepares rows with a residual, before the first of them is read.
+/// Computes the norm factors (1 / RMS) of rows to which a residual is added, before the first of these rows is read.
+/// Does nothing without a residual.
 fn prepare_rows(batch: u32, first: u32, local: u32) {}
-/// Four elements of the norm's scale, and the norm's epsilon.
+/// Returns four elements of the fused norm's scale, from K position `4 * k4`.
 fn load_scale(k4: u32) -> vec4<f32> { return vec4<f32>(1.0); }
+/// Returns the epsilon of the fused norm.
 fn epsilon() -> f32 { return 1e-5; }
-/// Vec4 `at` of constant `c`.
+/// Loads the vec4 with index `at` of weight matrix `c` (0 or 1): packed words of four columns.
 fn load_b(c: u32, at: u32) -> vec4<u32> { return panels[at]; }
-/// Scales and biases of group `g` of columns `4 * q ..` in the panel that starts at vec4 `base`.
+/// Returns the scales of quantization group `g` for four columns of a panel, from column `4 * q` of the panel. The
+/// panel belongs to weight matrix `c` and starts at vec4 `base`.
 fn group_scale(c: u32, base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32>(1.0); }
+/// Returns the biases of quantization group `g` for four columns of a panel, from column `4 * q` of the panel. The
+/// panel belongs to weight matrix `c` and starts at vec4 `base`.
 fn group_bias(c: u32, base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32>(0.0); }
-/// Combines the sums of both constants.
+/// Combines the results of the two weight matrices, such as in a SwiGLU gate. Without a second matrix, returns the
+/// first result.
 fn combine(first: vec4<f32>, second: vec4<f32>) -> vec4<f32> { return first * second; }
-/// Rotates four columns with the columns that are paired with them.
+/// Rotates four elements of a result row by RoPE. `paired` holds the elements with which RoPE pairs them, one for each.
 fn rotate(row: u32, n4: u32, v: vec4<f32>, paired: vec4<f32>) -> vec4<f32> { return v; }
-/// Panel `i` of a workgroup. If columns half a head apart are rotated, the two panels are half a head apart, too.
+/// Returns the index of panel `i` of a workgroup. If RoPE rotates columns that are half a head apart, the workgroup's
+/// two panels are half a head apart as well.
 fn panel_index(group: u32, i: u32) -> u32 {
     if (ROTATED == 2u) { return group / HALF_PANELS * 2u * HALF_PANELS + group % HALF_PANELS + i * HALF_PANELS; }
     return group * PANELS + i;
 }
-/// Stores four elements of row `row`, from column `4 * n4`.
+/// Applies the epilogue to four elements of row `row` of the result, from column `4 * n4`, and stores them.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) { result[(batch * 3u + row) * 8u + n4] = v; }
 
-/// Adds four products to a sum.
+/// Adds the products of two vec4s, component by component, to a sum.
 fn fma_vec4(sum: f32, values: vec4<f32>, x: vec4<f32>) -> f32 {
     return fma(values.x, x.x, fma(values.y, x.y, fma(values.z, x.z, fma(values.w, x.w, sum))));
 }
 
-/// Adds the products of a word's quantized values and their multiplicands to a sum.
+/// Adds the products of a packed word's quantized values and the row elements `xs` to a sum.
 fn add_products(sum: f32, word: u32, xs: array<vec4<f32>, X_VEC4S>) -> f32 {
     if (BITS == 8u) {
         if (VIA_F16) {
@@ -152,7 +175,7 @@ fn add_products(sum: f32, word: u32, xs: array<vec4<f32>, X_VEC4S>) -> f32 {
     return fma_vec4(low_sum, vec4<f32>((vec4<u32>(word >> 16u) >> shifts) & vec4<u32>(15u)), xs[X_VEC4S - 1u]);
 }
 
-/// Elements of a row in the form in which a word's values are multiplied with them.
+/// Returns row elements in the form in which `add_products` multiplies them by the values of a packed word.
 fn multiplicands(xs: array<vec4<f32>, WORD_VEC4S>) -> array<vec4<f32>, X_VEC4S> {
     var out = xs;
     if (VIA_F16 && BITS == 4u) {
@@ -162,7 +185,8 @@ fn multiplicands(xs: array<vec4<f32>, WORD_VEC4S>) -> array<vec4<f32>, X_VEC4S> 
     return out;
 }
 
-/// Amount by which products of four values with `x` exceed products of `value - ZERO_POINT`.
+/// Returns the offset of a sum of four products with `x`: the excess of the sum that `add_products` computes over the
+/// sum of `x * (value - ZERO_POINT)`. The offset is subtracted later.
 fn offset_sum(x: vec4<f32>) -> f32 {
     if (F16_PAIRS) { return 0.0; }
     if (!VIA_F16) { return dot(x, vec4<f32>(ZERO_POINT)); }
@@ -170,7 +194,8 @@ fn offset_sum(x: vec4<f32>) -> f32 {
     return dot(x, vec4<f32>(1024.0 + ZERO_POINT));
 }
 
-/// Sums of four columns in one row: of products, of offsets, and of the elements of a.
+/// Partial sums for four columns and one row: the sum of products of each column, the sum of offsets (see
+/// `offset_sum`), and the sum of the row's elements.
 struct PartialSum { products: vec4<f32>, offset: f32, x_sum: f32 }
 
 /// Applies the scale and the bias of a group to a partial sum.
@@ -180,8 +205,9 @@ fn apply_scale(partial: PartialSum, scale: vec4<f32>, bias: vec4<f32>) -> vec4<f
     return sum;
 }
 
-/// Offset and sum of the elements of one K-word, and rows in workgroup memory as multiplicands.
+/// Sum of offsets (see `offset_sum`) and sum of elements of a row, over the K positions of one packed word.
 struct WordSums { offset: f32, x_sum: f32 }
+/// Row elements in the form that `multiplicands` returns, for all rows of the workgroup.
 var<workgroup> stored_x: array<vec4<f32>, STORED_WORDS * X_VEC4S>;
 var<workgroup> stored_sums: array<WordSums, STORED_WORDS>;
 var<workgroup> invocation_sums: array<vec4<f32>, THREADS>;
@@ -189,7 +215,8 @@ var<workgroup> partial_sums: array<vec4<f32>, WORKGROUP_PARTIALS * 4u>;
 var<workgroup> invocation_squares: array<f32, THREADS>;
 var<workgroup> partial_squares: array<f32, WORKGROUP_PARTIALS * ROWS * ROW_SUMS>;
 
-/// Adds the sums of the same columns of PARTIAL_QUADS adjacent quads.
+/// First step of the reduction: adds the partial sums of each column over PARTIAL_QUADS adjacent quads (of four
+/// invocations).
 fn reduce_sums(local: u32, low: vec4<f32>, high: vec4<f32>) {
     invocation_sums[local] = low;
     workgroupBarrier();
@@ -202,7 +229,8 @@ fn reduce_sums(local: u32, low: vec4<f32>, high: vec4<f32>) {
     }
 }
 
-/// Adds row sum number `r` of PARTIAL_QUADS adjacent quads.
+/// Adds the invocations' parts of the row sum with index `r` over PARTIAL_QUADS adjacent quads (of four invocations). A
+/// row sum is a row's sum of squares, of offsets (see `offset_sum`) or of elements. Each row has ROW_SUMS row sums.
 fn reduce_squares(local: u32, r: u32, square: f32) {
     invocation_squares[local] = square;
     workgroupBarrier();
@@ -214,7 +242,8 @@ fn reduce_squares(local: u32, r: u32, square: f32) {
     }
 }
 
-/// Row sum number `r`.
+/// Returns the row sum with index `r`: a row's sum of squares, of offsets (see `offset_sum`) or of elements. Each row has
+/// ROW_SUMS row sums.
 fn row_sum(r: u32) -> f32 {
     var sum = partial_squares[r * WORKGROUP_PARTIALS];
     // unroll
@@ -222,7 +251,7 @@ fn row_sum(r: u32) -> f32 {
     return sum;
 }
 
-/// Four elements of a row; zeros past its end.
+/// Returns four elements of a row, with zeros past the row's end.
 fn load_x(batch: u32, row: u32, k4: u32) -> vec4<f32> {
     let x = load_a(batch, row, select(k4, min(k4, (size_k() - 1u) / 4u), GUARD_K));
     if (!GUARD_K) { return x; }
@@ -231,7 +260,8 @@ fn load_x(batch: u32, row: u32, k4: u32) -> vec4<f32> {
 
 fn load_norm_scale(k4: u32) -> vec4<f32> { return load_scale(select(k4, min(k4, (size_k() - 1u) / 4u), GUARD_K)); }
 
-/// The result of a row in four columns: vec4 `at` of the columns of the workgroup's panels.
+/// Returns the matmul's result of row `r` in four adjacent columns. `at` counts the vec4s of columns of the workgroup's
+/// panels.
 fn final_sum(r: u32, at: u32) -> vec4<f32> {
     var sums: array<vec4<f32>, MATRICES>;
     // unroll
@@ -264,7 +294,8 @@ fn multiply(group: vec3<u32>, local: u32) {
     let q = local % 4u;
     let quad = local % PANEL_THREADS / 4u % BLOCK_QUADS;
     let assigned_block = local % PANEL_THREADS / 4u / BLOCK_QUADS;
-    // Invocations beyond the last whole group of BLOCK_QUADS quads take a block past the end.
+    // Invocations past the last full group of BLOCK_QUADS quads (of four invocations) get a block past the end of K,
+    // which contributes nothing.
     let block = select(assigned_block, k_blocks(), assigned_block >= PARALLEL_BLOCKS);
     var partials: array<PartialSum, ROWS>;
     var acc: array<vec4<f32>, ROWS>;
@@ -393,7 +424,8 @@ fn multiply(group: vec3<u32>, local: u32) {
     if (!GROUPED) {
         // unroll
         for (var r = 0u; r < ROWS; r++) {
-            // Only one quad per panel adds the sums of whole rows.
+            // The sums of offsets (see `offset_sum`) and of elements of a whole row are added only once, by one quad
+            // (four invocations) per panel.
             if (NORMALIZED && local % PANEL_THREADS < 4u) {
                 if (!F16_PAIRS) { partials[r].offset = row_sum(r * ROW_SUMS + min(1u, ROW_SUMS - 1u)); }
                 if (BIASED) { partials[r].x_sum = row_sum(r * ROW_SUMS + ROW_SUMS - 1u); }

@@ -1,7 +1,7 @@
 //! Matmul kernels.
 
 mod eligibility;
-#[expect(clippy::module_inception, reason = "the kernel that the family is named after")]
+#[expect(clippy::module_inception, reason = "the family of kernels is named after its kernel `matmul`")]
 pub(super) mod matmul;
 pub(super) mod matmul_coop;
 pub(super) mod matmul_direct;
@@ -13,3 +13,4 @@ pub(super) mod matvec_dot;
 pub(super) mod matvec_fragments;
 pub(super) mod matvec_panels;
 pub(super) mod matvec_quantized;
+mod quantized_matmul;

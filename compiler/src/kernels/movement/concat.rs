@@ -1,16 +1,16 @@
-//! `concat.wgsl`: concatenation along an axis, one copy per operand.
+//! `concat.wgsl`: concatenation along an axis. One dispatch per operand copies it into the result.
 
 use serde::Deserialize;
 
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::Op;
-use crate::kernels::cost::{Parameters, roofline};
-use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
+use crate::kernels::cost::{Estimate, Parameters};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel, ThreadsConfig};
 use crate::shader::access::Coordinates;
 use crate::shader::element_walk::{memory_order, split_index};
 use crate::shader::problem::{Placement, Problem};
-use crate::shader::{Grid, Launch, Shader, ValueType};
+use crate::shader::{Grid, LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "concat",
@@ -18,17 +18,17 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Cost parameters, 0 to 1.
+/// Cost parameters of the kernel `concat`. All are between 0 and 1.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Reached fraction of the memory bandwidth.
+    /// Fraction of the memory bandwidth that the kernel reaches.
     bandwidth_fraction: f64,
-    /// Reached fraction of the f32 peak.
+    /// Fraction of the f32 peak that the kernel reaches.
     peak_fraction: f64,
 }
 
@@ -38,19 +38,19 @@ impl Parameters for Params {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Concat(_) = problem.op else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let elements = problem.max(&problem.result.elements()) as f64;
-    let threads = problem.threads();
-    let extra_launches_ns = problem.arity.saturating_sub(1) as f64 * problem.target.machine.launch_us * 1e3;
-    vec![Candidate {
-        knobs: ThreadsConfig { threads }.knobs(),
-        cost: roofline(problem, elements, problem.traffic() as f64 / p.bandwidth_fraction, p.peak_fraction)
-            + extra_launches_ns,
-        reason: format!("{elements} elements in {} copies, bound by memory traffic", problem.arity),
-    }]
+    let bytes = problem.traffic() as f64 / p.bandwidth_fraction;
+    let estimate = Estimate {
+        launch: Estimate::for_dispatches(problem, problem.arity.max(1) as f64).launch,
+        ..Estimate::roofline(problem, elements, bytes, p.peak_fraction)
+    };
+    let reason =
+        format!("{elements} elements in {} copies (one per operand), bound by memory traffic", problem.arity);
+    vec![Candidate::new(&ThreadsConfig { threads: problem.threads() }, estimate, reason)]
 }
 
-fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Concat(op) = problem.op else { return Err(OpError::new("the operator is not a concatenation")) };
     let extent = |index: usize| problem.operands[index].shape[op.axis].clone();
     let non_empty: Vec<usize> = (0..problem.arity).filter(|i| !extent(*i).is(0)).collect();
@@ -69,18 +69,18 @@ fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>,
     Ok(out)
 }
 
-/// Slice of the result that holds one operand.
+/// Slice of a concatenation's result that holds one operand.
 struct OperandSlice {
     axis: usize,
-    /// Index of the operand.
+    /// Index of the operand that this slice of the result holds.
     index: usize,
-    /// Start along the axis.
+    /// Start of the slice along the axis of the concatenation.
     first: Dim,
-    /// True for the last operand.
+    /// True if the slice holds the last operand of the concatenation.
     last: bool,
 }
 
-/// Returns the axis along which an operand can be copied in vec4s.
+/// Returns the axis along which an operand can be copied in vec4s, or `None` if it must be copied by single elements.
 fn lane_axis(problem: &Problem<'_>, slice: &OperandSlice) -> Option<usize> {
     let shape = &problem.operands[slice.index].shape;
     let result = &problem.result;
@@ -98,7 +98,7 @@ fn lane_axis(problem: &Problem<'_>, slice: &OperandSlice) -> Option<usize> {
     }
 }
 
-fn copy(problem: &Problem<'_>, threads: u32, slice: &OperandSlice) -> Result<Launch, OpError> {
+fn copy(problem: &Problem<'_>, threads: u32, slice: &OperandSlice) -> Result<LaunchDraft, OpError> {
     let OperandSlice { axis, index, first, .. } = slice;
     let (axis, index) = (*axis, *index);
     let mut shader = Shader::new(problem);
@@ -126,5 +126,5 @@ fn copy(problem: &Problem<'_>, threads: u32, slice: &OperandSlice) -> Result<Lau
     let units = product(&sizes);
     shader.size("units", &units);
     let grid = Grid::linear(&units, threads, problem.bounds);
-    shader.finish("concat", KERNEL.wgsl, grid, Dim::known(0))
+    Ok(shader.finish("concat", KERNEL.wgsl, grid, Dim::known(0)))
 }

@@ -1,9 +1,10 @@
-//! Dequantization of a constant, as a variant of the kernel `map`. An invocation dequantizes a vec8 of each of four
-//! rows from whole packed words.
+//! Dequantization of a constant, as a variant of the kernel `map`. An invocation dequantizes eight adjacent elements of
+//! each of four rows from whole packed words.
 //!
-//! The generic `map` computes one division and loads one packed word per element. Here, neighboring invocations load
-//! whole words. If the rows of the constant are rows of the result, eight invocations together store 128 bytes of a
-//! row. If they are columns of the result, 32 invocations together store 256 bytes of each of eight rows.
+//! The generic `map` computes one division and loads one packed word per element. This variant loads whole words in
+//! neighboring invocations. If the rows of the constant are rows of the result, eight invocations together store 128
+//! bytes of a row. If the rows of the constant are columns of the result, 32 invocations together store 256 bytes of
+//! each of eight rows.
 
 use crate::error::OpError;
 use crate::ir::dim::Dim;
@@ -14,17 +15,18 @@ use crate::kernels::kernel::{Configuration, Kernel, ThreadsConfig};
 use crate::shader::pack::quantized_panels::{QuantizedPanels, ROWS};
 use crate::shader::problem::Problem;
 use crate::shader::quantized::vec8_shares_scale;
-use crate::shader::{Bound, Grid, Launch, Shader};
+use crate::shader::{Bound, Grid, LaunchDraft, Shader};
 
-/// Explanation of the estimate.
+/// Text that explains the estimated time of a dequantization to the user.
 pub(super) const REASON: &str =
-    "one invocation dequantizes a vec8 of each of four rows; bound by memory traffic";
+    "one invocation dequantizes eight elements of each of four rows; bound by memory traffic";
 
-/// Groups of four rows whose columns are stored by neighboring invocations.
+/// Number of neighboring invocations that store adjacent columns of the result. Each of them dequantizes elements of
+/// four rows of the constant, and these rows are columns of the result.
 const ADJACENT_ROW_GROUPS: usize = 32;
 
-/// Returns the layout of the operand, if it is a quantized constant whose rows are the rows or the columns of an f16
-/// result.
+/// Returns the packed layout of the operand if this variant can dequantize it: a quantized constant whose rows are the
+/// rows or the columns of an f16 result.
 pub(super) fn panels(problem: &Problem<'_>) -> Option<QuantizedPanels> {
     let ([operand], Op::Relayout(_), []) = (problem.operands.as_slice(), problem.op, problem.epilogue) else {
         return None;
@@ -42,13 +44,13 @@ pub(super) fn panels(problem: &Problem<'_>) -> Option<QuantizedPanels> {
     (eligible && f16_buffer && dense).then_some(form)
 }
 
-/// Returns the dispatch that dequantizes the constant. `kernel` is `map`.
+/// Returns the dispatch that dequantizes the constant. `kernel` is the kernel `map`.
 pub(super) fn launches(
     kernel: &Kernel,
     problem: &Problem<'_>,
     config: ThreadsConfig,
     form: &QuantizedPanels,
-) -> Result<Vec<Launch>, OpError> {
+) -> Result<Vec<LaunchDraft>, OpError> {
     let mut shader = Shader::new(problem);
     shader.add_dequantize_vec8_of_4_rows("dequantize_rows", 0)?;
     let (run, count) = if form.k_stride == 1 { rows(&mut shader, form) } else { columns(&mut shader, form) };
@@ -58,10 +60,11 @@ pub(super) fn launches(
     shader.size("units", &units);
     config.declare(&mut shader);
     let grid = Grid::linear(&units, config.threads, problem.bounds);
-    Ok(vec![shader.finish(kernel.name, kernel.wgsl, grid, problem.result.elements())?])
+    Ok(vec![shader.finish(kernel.name, kernel.wgsl, grid, problem.result.elements())])
 }
 
-/// Returns the hook `run` for quantized rows that are rows of the result, and the number of invocations.
+/// Returns the WGSL of the hook `run`, which computes the work of one invocation, if the rows of the quantized constant
+/// are rows of the result. Also returns the number of invocations.
 fn rows(shader: &mut Shader<'_>, form: &QuantizedPanels) -> (String, usize) {
     let result = shader.bind(Bound::Result, "vec4<u32>", true);
     let (row_groups, vec8s, rows) = (ROWS / 4, form.depth / 8, form.rows);
@@ -84,7 +87,8 @@ fn rows(shader: &mut Shader<'_>, form: &QuantizedPanels) -> (String, usize) {
     (text, form.panels().saturating_mul(row_groups * vec8s))
 }
 
-/// Returns the hook `run` for quantized rows that are columns of the result, and the number of invocations.
+/// Returns the WGSL of the hook `run`, which computes the work of one invocation, if the rows of the quantized constant
+/// are columns of the result. Also returns the number of invocations.
 fn columns(shader: &mut Shader<'_>, form: &QuantizedPanels) -> (String, usize) {
     let result = shader.bind(Bound::Result, "vec2<u32>", true);
     let (vec8s, all_groups, group_columns) = (form.depth / 8, form.rows / 4, form.k_stride / 4);

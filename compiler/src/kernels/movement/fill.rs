@@ -1,14 +1,14 @@
-//! `fill.wgsl`: tensors without operands: ranges, and sizes as tensors.
+//! `fill.wgsl`: computes tensors that have no operands: ranges, and tensors of sizes (as from ONNX Shape).
 
 use serde::Deserialize;
 
 use crate::error::OpError;
 use crate::ir::op::Op;
-use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::cost::{Estimate, Parameters};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::shader::problem::{Placement, Problem};
 use crate::shader::row_view::RowView;
-use crate::shader::{Grid, Launch, Shader, ValueType};
+use crate::shader::{Grid, LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "fill",
@@ -16,15 +16,15 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Cost parameters, 0 to 1.
+/// Cost parameters of the kernel `fill`. All are between 0 and 1.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Reached fraction of the memory bandwidth.
+    /// Fraction of the memory bandwidth that the kernel reaches.
     bandwidth_fraction: f64,
 }
 
@@ -36,15 +36,13 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if !matches!(problem.op, Op::Range(_) | Op::ShapeValues(_)) {
         return Vec::new();
     }
-    let Some(p) = Params::of(problem) else { return Vec::new() };
-    vec![Candidate {
-        knobs: ThreadsConfig { threads: problem.threads() }.knobs(),
-        cost: roofline(problem, 0.0, problem.traffic() as f64 / p.bandwidth_fraction, 1.0),
-        reason: "one invocation per element".into(),
-    }]
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
+    let estimate = Estimate::roofline(problem, 0.0, problem.traffic() as f64 / p.bandwidth_fraction, 1.0);
+    let config = ThreadsConfig { threads: problem.threads() };
+    vec![Candidate::new(&config, estimate, "one invocation per element")]
 }
 
-fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<LaunchDraft>, OpError> {
     let mut shader = Shader::new(problem);
     let class = ValueType::from_dtype(problem.computed);
     let body = match problem.op {
@@ -75,5 +73,5 @@ fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>,
     let (prelude, at) = rows.unit(&mut shader);
     shader.write("store", "unit: u32", &prelude, &at)?;
     let grid = Grid::linear(&rows.rows(), threads, problem.bounds);
-    Ok(vec![shader.finish("fill", KERNEL.wgsl, grid, problem.result.elements())?])
+    Ok(vec![shader.finish("fill", KERNEL.wgsl, grid, problem.result.elements())])
 }

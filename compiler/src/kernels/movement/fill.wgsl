@@ -1,7 +1,7 @@
-// Tensors without operands: ranges, and sizes as tensors. One invocation computes one element from its position and
-// from sizes.
+// Computes tensors that have no operands: ranges, and tensors of sizes (as from ONNX Shape). One invocation computes
+// one element from the element's position and from sizes.
 //
-// Replaced by the compiler: `units`, the element type, `value` and `store`.
+// The compiler replaces `units`, the element type, and the hooks `value` and `store`.
 
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;

@@ -1,15 +1,16 @@
-//! `gather.wgsl`: gather of slices along an axis, of single elements, and of slices at index tuples.
+//! `gather.wgsl`: gathers slices along an axis (ONNX Gather), single elements (GatherElements), or slices at index
+//! tuples (GatherND).
 
 use serde::Deserialize;
 
 use crate::error::OpError;
 use crate::ir::op::Op;
-use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::cost::{Estimate, Parameters};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::row_view::RowView;
-use crate::shader::{Grid, Launch, Shader, ValueType};
+use crate::shader::{Grid, LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "gather",
@@ -17,15 +18,15 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Cost parameters, 0 to 1.
+/// Cost parameters of the kernel `gather`. All are between 0 and 1.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Reached fraction of the memory bandwidth.
+    /// Fraction of the memory bandwidth that the kernel reaches.
     bandwidth_fraction: f64,
 }
 
@@ -33,16 +34,16 @@ impl Parameters for Params {
     const GROUP: &str = "gather";
 }
 
-/// Source of a coordinate of the gathered tensor.
+/// Source of one coordinate of an element that a gather reads.
 enum Source {
-    /// Component of the index.
+    /// The coordinate is the component with this index of the index tuple (0 for a single index).
     Index(usize),
-    /// Coordinate of the result.
+    /// The coordinate is the coordinate of the result along the axis with this number.
     Result(usize),
 }
 
-/// Returns the axes of the result that are axes of the indices (without the tuple axis), and the source of each
-/// coordinate of the gathered tensor.
+/// Returns the axes of the result that come from the axes of the indices (without the axis of index tuples), and the
+/// source of each coordinate of the element that is read.
 fn index_and_sources(problem: &Problem<'_>) -> Option<(Vec<usize>, Vec<Source>)> {
     let (x, indices) = (problem.operands.first()?.rank(), problem.operands.get(1)?);
     let rank = problem.result.rank();
@@ -74,7 +75,8 @@ fn index_and_sources(problem: &Problem<'_>) -> Option<(Vec<usize>, Vec<Source>)>
     })
 }
 
-/// Returns the rows of the result, in vec4s if one index selects all four elements.
+/// Returns the result of a gather as rows of vec4s if one index selects all four elements of a vec4, otherwise as rows
+/// of single elements.
 fn result_rows(problem: &Problem<'_>, index: &[usize], source: &[Source]) -> RowView {
     let rows = RowView::new(&problem.result, &[]);
     let copied = |axis| source.iter().any(|s| matches!(s, Source::Result(r) if *r == axis));
@@ -88,17 +90,16 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if index_and_sources(problem).is_none() {
         return Vec::new();
     }
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let moved = problem.result.bytes(problem.bounds) as f64 * 2.0;
     let indices = problem.operands[1].bytes(problem.bounds) as f64;
-    vec![Candidate {
-        knobs: ThreadsConfig { threads: problem.threads() }.knobs(),
-        cost: roofline(problem, 0.0, (moved + indices) / p.bandwidth_fraction, 1.0),
-        reason: "one invocation per element or vec4 of the result; bound by memory traffic".into(),
-    }]
+    let estimate = Estimate::roofline(problem, 0.0, (moved + indices) / p.bandwidth_fraction, 1.0);
+    let config = ThreadsConfig { threads: problem.threads() };
+    let reason = "one invocation per element or vec4 of the result; bound by memory traffic";
+    vec![Candidate::new(&config, estimate, reason)]
 }
 
-fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<LaunchDraft>, OpError> {
     let (index, source) =
         index_and_sources(problem).ok_or_else(|| OpError::new("the operator is not a gather"))?;
     let rows = result_rows(problem, &index, &source);
@@ -138,5 +139,5 @@ fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>,
     shader.write("store", "unit: u32", &prelude, &at)?;
     shader.size("units", &rows.rows());
     let grid = Grid::linear(&rows.rows(), threads, problem.bounds);
-    Ok(vec![shader.finish("gather", KERNEL.wgsl, grid, problem.result.elements())?])
+    Ok(vec![shader.finish("gather", KERNEL.wgsl, grid, problem.result.elements())])
 }

@@ -2,7 +2,8 @@
 // or vec4 (a "unit") of the result. Negative indices count from the end. An index outside the axis is clamped, so that
 // no read is outside the tensor.
 //
-// Replaced by the compiler: `units`, the types, `load_index`, `load` (which calls `load_index` and `wrap`) and `store`.
+// The compiler replaces `units`, the types, and the hooks `load_index`, `load` (which calls `load_index` and `wrap`)
+// and `store`.
 
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
@@ -14,15 +15,15 @@ alias Index = i32;
 @group(0) @binding(1) var<storage, read> indices: array<i32>;
 @group(0) @binding(2) var<storage, read_write> result: array<f32>;
 
-/// Number of elements or vec4s.
+/// Number of units (elements or vec4s) of the result.
 fn units() -> u32 { return 1u; }
-/// Loads the index of a unit, or component `part` of its index tuple.
+/// Loads the index that selects the value of a unit (an element or vec4 of the result), or component `part` of an index tuple.
 fn load_index(unit: u32, part: u32) -> Index { return indices[unit]; }
-/// Loads the value of a unit.
+/// Loads the gathered value of a unit (an element or vec4 of the result).
 fn load(unit: u32) -> V { return source[wrap(load_index(unit, 0u), 8u)]; }
 fn store(unit: u32, v: V) { result[unit] = v; }
 
-/// Returns the position of an index on an axis.
+/// Returns the position on an axis of `size` elements that an index selects. Negative indices count from the end.
 fn wrap(index: Index, size: u32) -> u32 {
     let i = i32(index);
     let last = i32(size) - 1;

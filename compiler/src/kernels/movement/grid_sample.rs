@@ -1,4 +1,4 @@
-//! `grid_sample.wgsl`: image sampling at the positions of another operand.
+//! `grid_sample.wgsl`: samples an image at positions that another operand holds.
 
 use serde::Deserialize;
 
@@ -6,32 +6,37 @@ use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{GridSample, Op};
 use crate::ir::ops::grid_sample::{CUBIC, SamplePadding};
-use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::cost::{Estimate, Parameters};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::kernels::shared::window::{AXES, Windows, axes, vec4_channels};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader};
+use crate::shader::{Grid, LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "grid_sample",
-    wgsl: include_str!("grid_sample.wgsl"),
+    wgsl: concat!(
+        include_str!("../shared/preludes/image_sizes.wgsl"),
+        include_str!("../shared/preludes/image_hooks_3d.wgsl"),
+        include_str!("grid_sample.wgsl")
+    ),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `grid_sample`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Reached fraction of the memory bandwidth. 0 to 1. Sampled pixels are not contiguous.
+    /// Fraction of the memory bandwidth that the kernel reaches; 0 to 1. It is low because sampled pixels are not
+    /// contiguous.
     bandwidth_fraction: f64,
-    /// Reached fraction of the f32 peak. 0 to 1.
+    /// Fraction of the f32 peak that the kernel reaches. 0 to 1.
     peak_fraction: f64,
-    /// Operations per tap of four channels.
+    /// Floating-point operations per tap of four channels.
     tap_operations: f64,
 }
 
@@ -39,28 +44,29 @@ impl Parameters for Params {
     const GROUP: &str = "grid_sample";
 }
 
-/// Returns the taps per position.
+/// Returns the number of taps (image pixels that are read) per sampling position.
 fn taps(op: &GridSample, problem: &Problem<'_>) -> usize {
     op.count().pow(u32::try_from(problem.result.rank().saturating_sub(2)).unwrap_or(0))
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::GridSample(op) = problem.op else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     if !(3..=5).contains(&problem.result.rank()) || !problem.computed.is_float() {
         return Vec::new();
     }
     let elements = problem.max(&problem.result.elements()) as f64;
     let taps = taps(op, problem);
     let operations = elements / 4.0 * taps as f64 * p.tap_operations;
-    vec![Candidate {
-        knobs: ThreadsConfig { threads: problem.threads() }.knobs(),
-        cost: roofline(problem, operations, problem.traffic() as f64 / p.bandwidth_fraction, p.peak_fraction),
-        reason: format!("{taps} taps for {elements} elements, four channels at a time"),
-    }]
+    let bytes = problem.traffic() as f64 / p.bandwidth_fraction;
+    vec![Candidate::new(
+        &ThreadsConfig { threads: problem.threads() },
+        Estimate::roofline(problem, operations, bytes, p.peak_fraction),
+        format!("{taps} taps for each of {elements} result elements, four channels at a time"),
+    )]
 }
 
-fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::GridSample(op) = problem.op else {
         return Err(OpError::new("the operator is not a grid sample"));
     };
@@ -100,5 +106,5 @@ fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>,
     units[1] = slices;
     let grid = Grid::linear(&product(&units), threads, problem.bounds);
     let flops = problem.result.elements().mul(&Dim::from(taps(op, problem))).scale(2);
-    Ok(vec![shader.finish("grid_sample", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("grid_sample", KERNEL.wgsl, grid, flops)])
 }

@@ -1,67 +1,63 @@
-// Grid sample: samples an image at the positions of another operand. Each invocation computes four channels of one
-// position, so that weights and addresses are computed once for all of them.
+// Grid sample: samples an image at positions that another operand holds. Each invocation computes four channels of one
+// position, so that weights and addresses are computed once for four channels.
 //
-// Replaced by the compiler: mode, padding, sizes and hooks. `src` is called only inside the image.
+// Preludes: `image_sizes.wgsl` and `image_hooks_3d.wgsl`.
+//
+// The compiler replaces the mode, the padding, the sizes and the hooks. The hook `src` is called only for pixels inside
+// the image.
 
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 
-/// Taps along x, y and z: 1 (nearest), 2 (linear) or 4 (cubic). 1 along missing axes.
+/// Number of taps (pixels that are read) along x, y and z: 1 (nearest), 2 (linear) or 4 (cubic). Axes that the image
+/// lacks have 1 tap.
 const TAPS_X = 2u;
 const TAPS_Y = 2u;
 const TAPS_Z = 1u;
 const_assert TAPS_X == 1u || TAPS_X == 2u || TAPS_X == 4u;
-/// Padding: zeros, the element at the border, or the reflected image.
+/// Padding mode: pixels outside the image are zero.
 const ZEROS = 0u;
+/// Padding mode: pixels outside the image repeat its border.
 const BORDER = 1u;
+/// Padding mode: pixels outside the image reflect the image.
 const REFLECTION = 2u;
+/// Padding mode: ZEROS, BORDER or REFLECTION.
 const PADDING = ZEROS;
-/// True if -1 and 1 are the centers of the first and the last element.
+/// True if the sampling positions -1 and 1 are the centers of the first and the last pixel of the image, false if they
+/// are the edges of the image.
 const ALIGN_CORNERS = false;
-/// Coefficient of the cubic filter (Keys).
+/// Coefficient `a` of the cubic interpolation filter by Keys.
 const CUBIC = -0.75;
-/// Spatial axes.
+/// Number of spatial axes of the image.
 const AXES = 2u;
-/// True if the batch is the fastest index of the grid, false if it is the slowest.
-const BATCH_INNER = true;
 
-@group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> positions: array<f32>;
-@group(0) @binding(2) var<storage, read_write> result: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> positions: array<f32>;
 
-fn batches() -> u32 { return 1u; }
 fn slices() -> u32 { return 1u; }
-fn in_w() -> u32 { return 8u; }
-fn in_h() -> u32 { return 8u; }
-fn in_d() -> u32 { return 1u; }
-fn out_w() -> u32 { return 4u; }
-fn out_h() -> u32 { return 4u; }
-fn out_d() -> u32 { return 1u; }
 
 /// Loads coordinate `i` (0 is x, 1 is y, 2 is z) of the sampling position of a pixel of the result.
 fn load_position(b: u32, z: u32, y: u32, x: u32, i: u32) -> f32 { return positions[(((b + z) * 4u + y) * 4u + x) * 2u + i]; }
-/// Channels `4s..4s+4` of the image.
-fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b + z]; }
-/// Applies the epilogue to channels `4s..4s+4` of a pixel and stores them.
-fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 4u + y) * 4u + x) + b + z] = v; }
 
-/// Start of the first element and end of the last element.
+/// Returns the smallest position inside the image along an axis, in elements.
 fn low() -> f32 { return select(-0.5, 0.0, ALIGN_CORNERS); }
+/// Returns the largest position inside the image along an axis, in elements.
 fn high(size: u32) -> f32 { return f32(size) - 1.0 - low(); }
 
-/// Reflects a position outside the image at its ends until it is inside.
+/// Reflects a position at the ends of the image until it is inside.
 fn reflect_position(x: f32, size: u32) -> f32 {
     let range = high(size) - low();
     if (range <= 0.0) { return low(); }
     let excess = select(x - high(size), low() - x, x < low());
     let times = floor(excess / range);
     let rest = clamp(excess - times * range, 0.0, range);
-    // After an even number of reflections, the position is on its original side.
+    // After an even number of reflections, `rest` is the distance from the end of the image that `x` was beyond,
+    // otherwise from the other end.
     let is_even = times - 2.0 * floor(times * 0.5) == 0.0;
     return select(high(size) - rest, low() + rest, (x < low()) == is_even);
 }
 
-/// Returns the sampling position along an axis, in elements.
+/// Converts a sampling position along an axis (-1 to 1 inside the image) to a position in elements, and applies the
+/// padding mode.
 fn source_position(position: f32, size: u32, taps: u32) -> f32 {
     var x = ((position + 1.0) * f32(size) - 1.0) / 2.0;
     if (ALIGN_CORNERS) { x = (position + 1.0) / 2.0 * (f32(size) - 1.0); }
@@ -73,7 +69,8 @@ fn source_position(position: f32, size: u32, taps: u32) -> f32 {
     return x;
 }
 
-/// Returns the element of tap k along an axis that is sampled at `x`, or -1 if it contributes zero.
+/// Returns the index of the element that tap k reads along an axis that is sampled at `x`, or -1 if the tap contributes
+/// zero.
 fn element(x: f32, k: u32, size: u32, taps: u32) -> i32 {
     var e = floor(x) + f32(k);
     if (taps == 4u) { e = e - 1.0; }
@@ -83,7 +80,7 @@ fn element(x: f32, k: u32, size: u32, taps: u32) -> i32 {
     return clamp(i32(clamp(e, 0.0, last)), 0, i32(size) - 1);
 }
 
-/// Returns the weight of tap k.
+/// Returns the weight of tap k along an axis that is sampled at `x`.
 fn weight(x: f32, k: u32, taps: u32) -> f32 {
     if (taps == 1u) { return 1.0; }
     let e = floor(x) + f32(k);

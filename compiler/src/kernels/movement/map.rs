@@ -7,11 +7,11 @@ use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::element::{Arg, Element, EpilogueStep, UnaryFn};
 use crate::ir::op::Op;
-use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::cost::{Estimate, Parameters};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::shader::element_walk::{ElementWalk, walk_along_axis, walk_elements};
 use crate::shader::problem::{Operand, Placement, Problem, dense_strides};
-use crate::shader::{Grid, Launch, Shader, ValueType};
+use crate::shader::{Grid, LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "map",
@@ -19,21 +19,21 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::All,
 };
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `map`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Reached fraction of the memory bandwidth. 0 to 1.
+    /// Fraction of the memory bandwidth that the kernel reaches. 0 to 1.
     bandwidth_fraction: f64,
-    /// Operations to dequantize one element on its own.
+    /// Floating-point operations to dequantize one element on its own.
     dequantize_operations: f64,
-    /// Operations per element to dequantize 8 elements from whole words.
+    /// Floating-point operations per element, where 8 elements are dequantized together from whole packed words.
     vec8_dequantize_operations: f64,
-    /// Reached fraction of the f32 peak. 0 to 1.
+    /// Fraction of the f32 peak that the kernel reaches. 0 to 1.
     peak_fraction: f64,
 }
 
@@ -45,29 +45,23 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if !matches!(problem.op, Op::Elementwise(_) | Op::Relayout(_)) {
         return Vec::new();
     }
-    let Some(p) = Params::of(problem) else { return Vec::new() };
-    let threads = problem.threads();
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let steps = (problem.epilogue.len() + 1) as f64;
     let quantized = problem.operands.iter().filter(|o| o.quantized.is_some()).count() as f64;
     let whole_words = dequantize::panels(problem).is_some();
     let steps =
         steps + quantized * if whole_words { p.vec8_dequantize_operations } else { p.dequantize_operations };
     let elements = problem.max(&problem.result.elements()) as f64;
-    let cost =
-        roofline(problem, elements * steps, problem.traffic() as f64 / p.bandwidth_fraction, p.peak_fraction);
-    vec![Candidate {
-        knobs: ThreadsConfig { threads }.knobs(),
-        cost,
-        reason: if whole_words {
-            dequantize::REASON
-        } else {
-            "one invocation per element or vec4 of the result; bound by memory traffic"
-        }
-        .into(),
-    }]
+    let bytes = problem.traffic() as f64 / p.bandwidth_fraction;
+    let estimate = Estimate::roofline(problem, elements * steps, bytes, p.peak_fraction);
+    let reason = match whole_words {
+        true => dequantize::REASON,
+        false => "one invocation per element or vec4 of the result; bound by memory traffic",
+    };
+    vec![Candidate::new(&ThreadsConfig { threads: problem.threads() }, estimate, reason)]
 }
 
-fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<LaunchDraft>, OpError> {
     let first = match problem.op {
         Op::Elementwise(op) => op.element,
         // A copy is the identity, which adds no instruction.
@@ -116,11 +110,11 @@ fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>,
     config.declare(&mut shader);
     let grid = Grid::linear(&units, threads, problem.bounds);
     let flops = problem.result.elements().scale(steps.len() as i64);
-    Ok(vec![shader.finish("map", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("map", KERNEL.wgsl, grid, flops)])
 }
 
-/// Returns the problem with merged axes, if all tensors are strided. Adjacent axes are merged if they are contiguous in
-/// every tensor.
+/// Returns the problem with adjacent axes merged where they are contiguous in every tensor. Returns `None` if a tensor
+/// is not strided.
 fn collapse<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
     let rank = problem.result.rank();
     let mut strides: Vec<Vec<Dim>> = Vec::with_capacity(problem.operands.len() + 1);

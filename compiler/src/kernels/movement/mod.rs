@@ -1,4 +1,4 @@
-//! Elementwise functions, copies, and kernels that move elements.
+//! Kernels of elementwise functions and copies, and kernels that move elements, such as gather and pad.
 
 pub(super) mod concat;
 mod dequantize;

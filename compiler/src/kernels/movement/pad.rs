@@ -1,4 +1,4 @@
-//! `pad.wgsl`: padding along any axes.
+//! `pad.wgsl`: pads a tensor along any axes.
 
 use serde::Deserialize;
 
@@ -6,12 +6,12 @@ use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::Op;
 use crate::ir::ops::pad::PadMode;
-use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::cost::{Estimate, Parameters};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::shader::element_walk::{gather_function, walk_elements};
 use crate::shader::problem::Problem;
 use crate::shader::value_type::literal;
-use crate::shader::{Grid, Launch, Shader, ValueType};
+use crate::shader::{Grid, LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "pad",
@@ -19,17 +19,17 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Cost parameters, 0 to 1.
+/// Cost parameters of the kernel `pad`. All are between 0 and 1.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Reached fraction of the memory bandwidth.
+    /// Fraction of the memory bandwidth that the kernel reaches.
     bandwidth_fraction: f64,
-    /// Reached fraction of the f32 peak.
+    /// Fraction of the f32 peak that the kernel reaches.
     peak_fraction: f64,
 }
 
@@ -39,17 +39,17 @@ impl Parameters for Params {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Pad(_) = problem.op else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let elements = problem.max(&problem.result.elements()) as f64;
-    let threads = problem.threads();
-    vec![Candidate {
-        knobs: ThreadsConfig { threads }.knobs(),
-        cost: roofline(problem, elements, problem.traffic() as f64 / p.bandwidth_fraction, p.peak_fraction),
-        reason: format!("{elements} elements, bound by memory traffic"),
-    }]
+    let bytes = problem.traffic() as f64 / p.bandwidth_fraction;
+    vec![Candidate::new(
+        &ThreadsConfig { threads: problem.threads() },
+        Estimate::roofline(problem, elements, bytes, p.peak_fraction),
+        format!("{elements} result elements, bound by memory traffic"),
+    )]
 }
 
-fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Pad(op) = problem.op else { return Err(OpError::new("the operator is not a pad")) };
     let mut shader = Shader::new(problem);
     let ThreadsConfig { threads } = config;
@@ -89,5 +89,5 @@ fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>,
     shader.replace("load", load);
     shader.write("store", "unit: u32", &walk.prelude, &walk.at)?;
     let grid = Grid::linear(&walk.units, threads, problem.bounds);
-    Ok(vec![shader.finish("pad", KERNEL.wgsl, grid, Dim::known(0))?])
+    Ok(vec![shader.finish("pad", KERNEL.wgsl, grid, Dim::known(0))])
 }

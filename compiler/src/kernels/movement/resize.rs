@@ -1,5 +1,5 @@
-//! `resize.wgsl`: resize along any axes. Elements and weights along an axis of known size are computed at compile time
-//! and read from a table. For symbolic sizes, the shader computes them.
+//! `resize.wgsl`: resize along any axes. For an axis of known size, the operand's elements to read and their weights
+//! are computed at compile time and stored in a table. For symbolic sizes, the shader computes them.
 
 use serde::Deserialize;
 
@@ -10,13 +10,13 @@ use crate::ir::op::{Constant, Op, Resize};
 use crate::ir::ops::resize::{Coordinates, Filter, NearestRound};
 use crate::ir::ops::resize_samples::Sample;
 use crate::ir::tensor::DType;
-use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::cost::{Estimate, Parameters};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::shader::element_walk::{ElementWalk, gather_function, walk_elements};
 use crate::shader::pack::Packed;
 use crate::shader::problem::Problem;
 use crate::shader::value_type::literal;
-use crate::shader::{Grid, Launch, Shader, ValueType};
+use crate::shader::{Grid, LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "resize",
@@ -24,17 +24,17 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `resize`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Reached fraction of the f32 peak. 0 to 1.
+    /// Fraction of the f32 peak that the kernel reaches. 0 to 1.
     peak_fraction: f64,
-    /// Operations per tap.
+    /// Floating-point operations per tap of a result element.
     tap_operations: f64,
 }
 
@@ -42,23 +42,25 @@ impl Parameters for Params {
     const GROUP: &str = "resize";
 }
 
-/// Table entry of a position outside the region.
+/// Element index in the table of taps that marks a result position outside the cropped region (`tf_crop_and_resize`).
+/// The position gets the extrapolation value.
 const OUTSIDE: u32 = u32::MAX;
 
-/// Resized axis.
+/// An axis that a resize changes, with the taps of its result positions.
 struct Axis {
     axis: usize,
-    /// Taps per position.
+    /// Number of taps (elements of the operand with weights) per result position along the axis.
     taps: usize,
     lookup: Lookup,
 }
 
-/// Source of the taps of an axis.
+/// Source of the taps of a resized axis: a table, or WGSL that computes them.
 enum Lookup {
-    /// Index of the first entry in the table of elements and weights.
+    /// Index of the axis's first tap in the table of taps. A tap has an element index and a weight.
     Table(usize),
-    /// Call of a shader function with placeholders for position and tap, `name({at}, .., {k}, ..)`, and the condition
-    /// for positions outside the region, if any.
+    /// WGSL call of a function that computes a tap, `name({at}, .., {k}, ..)`, with placeholders for the result
+    /// position and the number of the tap. The second field is the WGSL condition for result positions outside the
+    /// cropped region, if there is a region.
     Formula(String, Option<String>),
 }
 
@@ -66,7 +68,7 @@ fn known(dim: &Dim) -> Option<usize> {
     crate::kernels::shared::window::known(dim)
 }
 
-/// Returns the resized axes.
+/// Returns the axes that a resize changes.
 fn resized(op: &Resize, problem: &Problem<'_>) -> Vec<usize> {
     let keeps = |axis: usize| {
         let (input, output) = (&problem.operands[0].shape[axis], &problem.result.shape[axis]);
@@ -78,7 +80,7 @@ fn resized(op: &Resize, problem: &Problem<'_>) -> Vec<usize> {
     (0..problem.result.rank()).filter(|a| !keeps(*a)).collect()
 }
 
-/// Returns the maximum taps per position along an axis whose sizes may be symbolic.
+/// Returns the maximum number of taps per position along a resized axis. The sizes of the axis may be symbolic.
 fn max_taps(op: &Resize, axis: usize) -> usize {
     let scale = f64::from(op.scales[axis]);
     let narrow = if op.antialias { scale.min(1.0) } else { 1.0 };
@@ -91,7 +93,7 @@ fn max_taps(op: &Resize, axis: usize) -> usize {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Resize(op) = problem.op else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let integers = !problem.computed.is_float();
     if problem.result.rank() > op.scales.len() {
         return Vec::new();
@@ -102,20 +104,15 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let elements = problem.max(&problem.result.elements()) as f64;
-    let threads = problem.threads();
-    vec![Candidate {
-        knobs: ThreadsConfig { threads }.knobs(),
-        cost: roofline(
-            problem,
-            elements * taps * p.tap_operations,
-            problem.traffic() as f64,
-            p.peak_fraction,
-        ),
-        reason: format!("{taps} taps for {elements} elements"),
-    }]
+    let operations = elements * taps * p.tap_operations;
+    vec![Candidate::new(
+        &ThreadsConfig { threads: problem.threads() },
+        Estimate::roofline(problem, operations, problem.traffic() as f64, p.peak_fraction),
+        format!("{taps} taps for each of {elements} result elements"),
+    )]
 }
 
-fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Resize(op) = problem.op else { return Err(OpError::new("the operator is not a resize")) };
     let mut shader = Shader::new(problem);
     let ThreadsConfig { threads } = config;
@@ -184,10 +181,11 @@ fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>,
     shader.write("store", "unit: u32", &walk.prelude, &walk.at)?;
     let grid = Grid::linear(&walk.units, threads, problem.bounds);
     let flops = product(&result.shape).mul(&Dim::from(taps)).scale(2);
-    Ok(vec![shader.finish("resize", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("resize", KERNEL.wgsl, grid, flops)])
 }
 
-/// Returns the smallest and largest value of an integer type that both f32 and a 32-bit integer can represent.
+/// Returns the limits to which a resized value of an integer type is clamped: the smallest and the largest value that
+/// both f32 and the integer type represent.
 fn range(dtype: DType) -> (f32, f32) {
     match dtype {
         DType::I8 => (-128.0, 127.0),
@@ -199,7 +197,7 @@ fn range(dtype: DType) -> (f32, f32) {
     }
 }
 
-/// Returns the resized axes and the table of all taps.
+/// Returns the resized axes, each with the source of its taps, and the table of the taps of all axes of known size.
 fn plan_axes(shader: &mut Shader<'_>, op: &Resize, changed: &[usize]) -> (Vec<Axis>, Vec<u32>) {
     let problem = shader.problem;
     let mut table = Vec::new();
@@ -240,7 +238,8 @@ fn plan_axes(shader: &mut Shader<'_>, op: &Resize, changed: &[usize]) -> (Vec<Ax
     (axes, table)
 }
 
-/// Returns the WGSL of scale and shift of an axis of symbolic size, which is sampled at `at * scale + shift`.
+/// Returns the WGSL expressions of scale and shift for an axis of symbolic size. Position `at` of the result samples
+/// the operand at `at * scale + shift`.
 fn affine(shader: &mut Shader<'_>, op: &Resize, axis: usize) -> [String; 2] {
     let problem = shader.problem;
     let input = format!("f32({})", shader.dim(&problem.operands[0].shape[axis]));
@@ -274,7 +273,8 @@ fn affine(shader: &mut Shader<'_>, op: &Resize, axis: usize) -> [String; 2] {
     }
 }
 
-/// Returns the WGSL call that computes element and weight of tap `{k}` at position `{at}`.
+/// Returns the WGSL call that computes the element and the weight of a tap, for an axis of symbolic size. `{at}` and
+/// `{k}` are placeholders for the position and the tap's number.
 fn formula(shader: &mut Shader<'_>, op: &Resize, axis: usize, taps: usize) -> String {
     let problem = shader.problem;
     let size = shader.dim(&problem.operands[0].shape[axis]);
@@ -309,8 +309,8 @@ fn formula(shader: &mut Shader<'_>, op: &Resize, axis: usize, taps: usize) -> St
     )
 }
 
-/// Returns `[step, first, per]` for which the nearest element is exactly `(at * step + first) / per`. Returns `None` if
-/// the scale is not a ratio of small integers.
+/// Returns integers `[step, first, per]` with which the nearest element of position `at` is exactly `(at * step +
+/// first) / per`, an integer division. Returns `None` if the scale is not a ratio of small integers.
 fn ratio(op: &Resize, axis: usize, round: NearestRound) -> Option<[i64; 3]> {
     let scale = f64::from(op.scales[axis]);
     let below = (1..=16i64).find(|q| (scale * *q as f64).fract() == 0.0)?;
@@ -334,8 +334,8 @@ fn ratio(op: &Resize, axis: usize, round: NearestRound) -> Option<[i64; 3]> {
     Some([2 * below, first + more, 2 * above])
 }
 
-/// Returns WGSL statements that define element `i<axis>` and weight `w<axis>` of tap `t` along each axis, and the names
-/// of the weights.
+/// Returns WGSL statements that define, for tap `t`, the variables `i<axis>` (index of the operand's element) and
+/// `w<axis>` (weight) of each resized axis. Also returns the names of the weight variables.
 fn statements(shader: &mut Shader<'_>, axes: &[Axis], table: &str, at: &[String]) -> (String, Vec<String>) {
     let mut text = String::new();
     let mut names = Vec::new();
@@ -368,7 +368,8 @@ fn statements(shader: &mut Shader<'_>, axes: &[Axis], table: &str, at: &[String]
     (text, names)
 }
 
-/// Returns the WGSL condition for positions outside the region, if any.
+/// Returns the WGSL condition that a result position is outside the cropped region (`tf_crop_and_resize`), or `None` if
+/// there is no region.
 fn outside_condition(op: &Resize, axes: &[Axis], at: &[String]) -> Option<String> {
     if op.coordinates != Coordinates::TfCropAndResize {
         return None;
@@ -383,8 +384,8 @@ fn outside_condition(op: &Resize, axes: &[Axis], at: &[String]) -> Option<String
     (!conditions.is_empty()).then(|| conditions.join(" || "))
 }
 
-/// Returns the WGSL of `fn weight(unit: u32, t: u32)`: one weight per unit, or one per lane if lanes have different
-/// taps.
+/// Returns the WGSL of `fn weight(unit: u32, t: u32)`, the weight of tap `t` for a unit (one element or a vec4) of the
+/// result. It returns four weights if the elements of a vec4 have different taps.
 fn weight_functions(
     shader: &mut Shader<'_>,
     op: &Resize,

@@ -1,17 +1,18 @@
-//! `scatter.wgsl`: scatter of elements or of slices at index tuples, by search.
+//! `scatter.wgsl`: scatter of single elements or of slices at index tuples. Each element of the result searches all
+//! indices for its own position.
 
 use serde::Deserialize;
 
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Combine, Op};
-use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::cost::{Estimate, Parameters};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::shader::access::Coordinates;
 use crate::shader::element_walk::split_index;
 use crate::shader::problem::Problem;
 use crate::shader::row_view::RowView;
-use crate::shader::{Grid, Launch, Shader, ValueType};
+use crate::shader::{Grid, LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "scatter",
@@ -19,17 +20,17 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `scatter`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Operations per comparison with an index.
+    /// Operations per comparison of a position with an index.
     index_operations: f64,
-    /// Reached fraction of the f32 peak. 0 to 1.
+    /// Fraction of the f32 peak that the kernel reaches. 0 to 1.
     peak_fraction: f64,
 }
 
@@ -37,12 +38,12 @@ impl Parameters for Params {
     const GROUP: &str = "scatter";
 }
 
-/// Rows of the result, and the axes of the indices.
+/// Loops of a scatter: the rows of the result, and the entries (indices with updates) with which each row is compared.
 struct Walk {
     rows: RowView,
-    /// Axes of the entries that may select an element.
+    /// Sizes of the axes of the entries (indices with updates) that may select a given element.
     entries: Vec<Dim>,
-    /// Length of the index tuples. `None` if elements are scattered.
+    /// Number of components of an index tuple. `None` if single elements are scattered (ScatterElements).
     tuple: Option<usize>,
 }
 
@@ -60,7 +61,8 @@ fn walk(problem: &Problem<'_>) -> Option<Walk> {
     }
 }
 
-/// Returns the rows of the result of a scatter.
+/// Returns the result of a scatter as rows of vec4s if one index tuple selects all four elements of a vec4, otherwise
+/// as rows of single elements.
 pub(super) fn rows(problem: &Problem<'_>) -> Option<RowView> {
     let rows = RowView::new(&problem.result, &[]);
     match problem.op {
@@ -77,7 +79,7 @@ pub(super) fn rows(problem: &Problem<'_>) -> Option<RowView> {
     }
 }
 
-/// Returns the hook that combines an update with the current value.
+/// Returns the WGSL of the hook `combine`, which combines an update with the current value of an element.
 pub(super) fn combine(combine: Combine) -> String {
     let text = match combine {
         Combine::Replace => "next",
@@ -91,22 +93,18 @@ pub(super) fn combine(combine: Combine) -> String {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(walk) = walk(problem) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let units = problem.max(&walk.rows.rows()) as f64;
     let entries = problem.max(&product(&walk.entries)) as f64;
-    vec![Candidate {
-        knobs: ThreadsConfig { threads: problem.threads() }.knobs(),
-        cost: roofline(
-            problem,
-            units * entries * p.index_operations,
-            problem.traffic() as f64,
-            p.peak_fraction,
-        ),
-        reason: format!("each of {units} elements or vec4s compares {entries} indices"),
-    }]
+    let operations = units * entries * p.index_operations;
+    vec![Candidate::new(
+        &ThreadsConfig { threads: problem.threads() },
+        Estimate::roofline(problem, operations, problem.traffic() as f64, p.peak_fraction),
+        format!("each of {units} result elements or vec4s is compared with {entries} indices"),
+    )]
 }
 
-/// Returns how updates combine with elements.
+/// Returns the function that combines an update of a scatter with the current element, such as addition.
 fn combination(op: &Op) -> Combine {
     match op {
         Op::ScatterElements(op) => op.combine,
@@ -115,7 +113,7 @@ fn combination(op: &Op) -> Combine {
     }
 }
 
-fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<LaunchDraft>, OpError> {
     let Some(Walk { rows, entries, tuple }) = walk(problem) else {
         return Err(OpError::new("the operator is not a scatter"));
     };
@@ -189,5 +187,5 @@ fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>,
     shader.replace("combine", combine(combination(problem.op)));
     let grid = Grid::linear(&rows.rows(), threads, problem.bounds);
     let flops = rows.rows().mul(&product(&entries));
-    Ok(vec![shader.finish("scatter", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("scatter", KERNEL.wgsl, grid, flops)])
 }

@@ -1,4 +1,5 @@
-//! `scatter_list.wgsl`: scatter with a linked list of entries for each position.
+//! `scatter_list.wgsl`: scatter with a linked list for each position of the result. The list holds the entries (indices
+//! with updates) that select the position.
 
 use serde::Deserialize;
 
@@ -6,13 +7,13 @@ use super::scatter;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Combine, Op};
-use crate::kernels::cost::{Parameters, waiting};
+use crate::kernels::cost::{Estimate, Parameters, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::shader::access::Coordinates;
 use crate::shader::element_walk::split_index;
 use crate::shader::problem::Problem;
 use crate::shader::row_view::RowView;
-use crate::shader::{Bound, Grid, Launch, Shader, ValueType};
+use crate::shader::{Bound, Grid, LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "scatter_list",
@@ -20,17 +21,17 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `scatter_list`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Memory latencies per entry that is inserted into a list.
+    /// Time to insert an entry into a list, in memory latencies.
     entry_latencies: f64,
-    /// Memory latencies per vec4 or element of the result that walks its list.
+    /// Time to compute a vec4 or an element of the result from its list, in memory latencies.
     output_latencies: f64,
 }
 
@@ -38,13 +39,13 @@ impl Parameters for Params {
     const GROUP: &str = "scatter_list";
 }
 
-/// Axes of a scatter. A position is an element or slice of the tensor that an index selects.
+/// Axes of a scatter. A position is an element or a slice of the tensor that one index selects.
 struct Scatter {
-    /// Rows of the result.
+    /// The result as rows of elements or vec4s.
     rows: RowView,
-    /// Axes of the positions: the first axes of the tensor.
+    /// Sizes of the axes of the tensor along which indices select positions: its first axes.
     positions: Vec<Dim>,
-    /// Axes of the entries.
+    /// Sizes of the axes of the entries (indices with updates).
     entries: Vec<Dim>,
     combine: Combine,
 }
@@ -66,7 +67,7 @@ fn scatter(problem: &Problem<'_>) -> Option<Scatter> {
 }
 
 impl Scatter {
-    /// True if lists hold all entries of their position, false if they hold only the last one.
+    /// True if a list holds all entries of its position, false if it holds only the last entry.
     fn keeps_all_entries(&self) -> bool {
         self.combine != Combine::Replace
     }
@@ -74,7 +75,7 @@ impl Scatter {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(scatter) = scatter(problem) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let machine = &problem.target.machine;
     let [positions, entries] =
         [&scatter.positions, &scatter.entries].map(|axes| problem.max(&product(axes)) as f64);
@@ -82,16 +83,18 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     // Passes over heads (written twice, read once or twice), links and entries, and the number of launches.
     let (passes, stages) = if scatter.keeps_all_entries() { (5.0, 4.0) } else { (3.0, 3.0) };
     let list_bytes = 4.0 * passes * (positions + entries);
-    let moving = (problem.traffic() as f64 + list_bytes) / machine.bandwidth_gb_s.max(1e-3);
-    let chasing = waiting(problem, entries, p.entry_latencies) + waiting(problem, units, p.output_latencies);
-    vec![Candidate {
-        knobs: ThreadsConfig { threads: problem.threads() }.knobs(),
-        cost: moving.max(chasing) + stages * machine.launch_us * 1e3,
-        reason: format!("{entries} entries in lists of {positions} positions, in {stages} dispatches"),
-    }]
+    let estimate = Estimate {
+        memory: (problem.traffic() as f64 + list_bytes) / machine.bandwidth_gb_s.max(1e-3),
+        latency: waiting(problem, entries, p.entry_latencies) + waiting(problem, units, p.output_latencies),
+        ..Estimate::for_dispatches(problem, stages)
+    };
+    let reason = format!(
+        "{entries} indices with updates in lists of {positions} result positions, in {stages} dispatches"
+    );
+    vec![Candidate::new(&ThreadsConfig { threads: problem.threads() }, estimate, reason)]
 }
 
-fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<LaunchDraft>, OpError> {
     let wrong = || OpError::new("the operator is not a scatter");
     let scatter = scatter(problem).ok_or_else(wrong)?;
     let ThreadsConfig { threads } = config;
@@ -109,7 +112,7 @@ fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>,
         shader.finish("scatter_list", KERNEL.wgsl, grid, over.clone())
     };
     bind_heads(&mut first, heads, true);
-    let mut out = vec![finish(first, &positions, "clear_list")?];
+    let mut out = vec![finish(first, &positions, "clear_list")];
 
     let mut enter = Shader::new(problem);
     let buffer = enter.bind(heads, "atomic<u32>", true);
@@ -120,24 +123,24 @@ fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>,
     );
     bind_links(&mut enter, links, true);
     declare_targets(&mut enter, problem, &scatter)?;
-    out.push(finish(enter, &entries, "insert_entry")?);
+    out.push(finish(enter, &entries, "insert_entry"));
 
     if links.is_some() {
         let mut sort = Shader::new(problem);
         bind_heads(&mut sort, heads, true);
         bind_links(&mut sort, links, true);
-        out.push(finish(sort, &positions, "sort")?);
+        out.push(finish(sort, &positions, "sort"));
     }
 
     let mut gather = Shader::new(problem);
     bind_heads(&mut gather, heads, false);
     bind_links(&mut gather, links, false);
     declare_result(&mut gather, problem, &scatter)?;
-    out.push(finish(gather, &scatter.rows.rows(), "combine_list")?);
+    out.push(finish(gather, &scatter.rows.rows(), "combine_list"));
     Ok(out)
 }
 
-/// Declares the hooks that read and write the heads of lists.
+/// Declares the hooks that read and write the first entry (head) of a position's list.
 fn bind_heads(shader: &mut Shader<'_>, heads: Bound, writable: bool) {
     let buffer = shader.bind(heads, "u32", writable);
     shader.replace("head", format!("fn head(position: u32) -> u32 {{ return {buffer}[position]; }}\n"));
@@ -145,7 +148,8 @@ fn bind_heads(shader: &mut Shader<'_>, heads: Bound, writable: bool) {
     shader.replace("set_head", format!("fn set_head(position: u32, entry: u32) {{ {text} }}\n"));
 }
 
-/// Declares the hooks that read and write the successor of an entry. Without links, lists have one entry.
+/// Declares the hooks that read and write the next entry of a list. Without the buffer `links`, each list has at most
+/// one entry.
 fn bind_links(shader: &mut Shader<'_>, links: Option<Bound>, writable: bool) {
     let (mut read, mut write) = ("0u".to_string(), String::new());
     if let Some(links) = links {
@@ -159,7 +163,7 @@ fn bind_links(shader: &mut Shader<'_>, links: Option<Bound>, writable: bool) {
     shader.replace("set_next", format!("fn set_next(entry: u32, to: u32) {{ {write} }}\n"));
 }
 
-/// Returns the flat index `((a * size + b) * size + c)` of coordinates.
+/// Returns a WGSL expression for the flat row-major index of coordinates, such as `((a * size + b) * size + c)`.
 fn flat_index(shader: &mut Shader<'_>, sizes: &[Dim], coordinates: &[String]) -> String {
     let mut text = String::new();
     for (size, coordinate) in sizes.iter().zip(coordinates) {
@@ -170,7 +174,7 @@ fn flat_index(shader: &mut Shader<'_>, sizes: &[Dim], coordinates: &[String]) ->
     if text.is_empty() { "0u".into() } else { text }
 }
 
-/// Declares the hooks that compute the position of an entry.
+/// Declares the hooks that compute the position which an entry (an index with its update) selects.
 fn declare_targets(shader: &mut Shader<'_>, problem: &Problem<'_>, scatter: &Scatter) -> Result<(), OpError> {
     let order: Vec<usize> = (0..scatter.entries.len()).rev().collect();
     let (prelude, entry) = split_index(shader, &scatter.entries, &order, "entry");
@@ -201,7 +205,7 @@ fn declare_targets(shader: &mut Shader<'_>, problem: &Problem<'_>, scatter: &Sca
     Ok(())
 }
 
-/// Declares the hooks that compute the result from the lists.
+/// Declares the hooks that compute an element of the result from the list of its position.
 fn declare_result(shader: &mut Shader<'_>, problem: &Problem<'_>, scatter: &Scatter) -> Result<(), OpError> {
     shader.alias("V", &ValueType::from_dtype(problem.computed).wgsl(scatter.rows.lanes.count()));
     let (prelude, at) = scatter.rows.unit(shader);

@@ -1,13 +1,15 @@
 // Scatter with linked lists. Every position of the tensor has a list of the entries (indices) that select it. The work
-// is proportional to the sizes of tensor and entries, not to their product as in scatter.wgsl. One launch per stage:
+// is proportional to the sum of the sizes of tensor and entries, not to their product as in scatter.wgsl. There is one
+// launch per stage:
 // 1. Clear the lists.
 // 2. Insert entries, one invocation per entry, in unspecified order.
 // 3. Sort the lists, one invocation per position, so that updates are combined in the order of the entries.
 // 4. Combine, one invocation per element or vec4 (a "unit") of the result.
-// If updates replace each other, a list is only the last entry, and stage 3 is omitted.
-// For scatters with many indices. An index outside the tensor selects nothing.
+// If updates replace each other, a list holds only the last entry, and stage 3 is omitted. This kernel is for scatters
+// with many indices. An index outside the tensor selects nothing.
 //
-// Replaced by the compiler: the stage, the types, the sizes and the hooks. Lists store entry + 1; 0 is the end.
+// The compiler replaces the stage, the types, the sizes and the hooks. Lists store the index of an entry plus 1; 0 is
+// the end of a list.
 
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
@@ -23,21 +25,24 @@ alias Index = i32;
 @group(0) @binding(5) var<storage, read_write> atomic_heads: array<atomic<u32>>;
 @group(0) @binding(6) var<storage, read_write> links: array<u32>;
 
-/// Number of positions, entries, and units of the result.
+/// Number of positions that entries may select.
 fn positions() -> u32 { return 100u; }
+/// Number of entries (indices).
 fn entries() -> u32 { return 10u; }
+/// Number of units (elements or vec4s) of the result.
 fn units() -> u32 { return 100u; }
 /// Loads the index of an entry, or component `part` of its index tuple.
 fn load_index(entry: u32, part: u32) -> Index { return indices[entry]; }
-/// Returns the position that an entry selects, or a number of at least `positions()` if there is none.
+/// Returns the position that an entry selects, or a number of at least `positions()` if the entry selects none.
 fn target_of(entry: u32) -> u32 { return wrap(load_index(entry, 0u), 100u); }
-/// Returns the position of a unit.
+/// Returns the position that holds a unit (an element or vec4 of the result).
 fn position(unit: u32) -> u32 { return unit; }
 fn head(position: u32) -> u32 { return heads[position]; }
 fn set_head(position: u32, entry: u32) { heads[position] = entry; }
-/// Prepends `entry`, which is the entry plus one, to a list. Returns the former first entry.
+/// Puts an entry in front of a position's list, and returns the former first entry. An entry is given as its index plus
+/// 1, and 0 stands for none.
 fn prepend(position: u32, entry: u32) -> u32 { return atomicExchange(&atomic_heads[position], entry); }
-/// Returns the successor of an entry, both plus one.
+/// Returns the entry after `entry` in a list. An entry is given as its index plus 1, and 0 stands for none.
 fn next(entry: u32) -> u32 { return links[entry - 1u]; }
 fn set_next(entry: u32, to: u32) { links[entry - 1u] = to; }
 fn load(unit: u32) -> V { return source[unit]; }
@@ -45,7 +50,8 @@ fn update(unit: u32, entry: u32) -> V { return updates[entry]; }
 fn combine(old: V, next: V) -> V { return next; }
 fn store(unit: u32, v: V) { result[unit] = v; }
 
-/// Returns the position of an index on an axis. It is outside the axis if the index is invalid.
+/// Returns the position that an index selects on an axis of `size` elements. The position is outside the axis if the
+/// index is invalid.
 fn wrap(index: Index, size: u32) -> u32 {
     let i = i32(index);
     return u32(select(i, i + i32(size), i < 0));
@@ -56,7 +62,7 @@ fn clear_list(position: u32) {
     if (position < positions()) { set_head(position, 0u); }
 }
 
-/// Inserts an entry into the list of its position.
+/// Inserts an entry into the list of the position that it selects.
 fn insert_entry(entry: u32) {
     if (entry >= entries()) { return; }
     let at = target_of(entry);
@@ -102,7 +108,7 @@ fn sort(position: u32) {
     set_head(position, list);
 }
 
-/// Computes a unit of the result.
+/// Computes a unit (an element or vec4) of the result from the list of its position.
 fn combine_list(unit: u32) {
     if (unit >= units()) { return; }
     var value = load(unit);
@@ -114,7 +120,7 @@ fn combine_list(unit: u32) {
     store(unit, value);
 }
 
-/// Stage of the launch: one of the four functions above.
+/// Runs the stage of this launch: `clear_list`, `insert_entry`, `sort` or `combine_list`.
 fn run_stage(i: u32) { combine_list(i); }
 
 @compute @workgroup_size(THREADS)

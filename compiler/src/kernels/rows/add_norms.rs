@@ -1,4 +1,4 @@
-//! `add_norms.wgsl`: sum of two RMSNorms of rows along the last axis.
+//! `add_norms.wgsl`: sum of the RMSNorms of two tensors. Rows are along the last axis.
 
 use super::row_tiling::{Params, RowTiling};
 use crate::error::OpError;
@@ -7,11 +7,11 @@ use crate::kernels::cost::named;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::row_view::{Lanes, RowView, rows_along_axis};
-use crate::shader::{Launch, Shader, ValueType};
+use crate::shader::{LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "add_norms",
-    wgsl: include_str!("add_norms.wgsl"),
+    wgsl: concat!(include_str!("../shared/preludes/rows.wgsl"), include_str!("add_norms.wgsl")),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
@@ -19,12 +19,14 @@ pub(crate) const KERNEL: Kernel = Kernel {
     in_place: InPlace::FirstAndEpilogue,
 };
 
-/// Group of cost parameters. Rows are read as in `normalize`.
+/// Name of the group of cost parameters that the estimate of `add_norms` uses: the parameters of `normalize`, which
+/// reads rows in the same way.
 const PARAMETERS: &str = "normalize";
-/// Maximum loads in flight per invocation and operand, and elements in registers.
+/// Maximum loads that an invocation has in flight per operand. It is also the maximum number of elements (or vec4s) of
+/// a row that an invocation keeps in registers.
 const LOADS: u32 = 4;
 
-/// Returns the problem with merged axes, its rows, and the epsilons.
+/// Returns the problem of a sum of two norms with merged axes, its rows, and the epsilons of the two norms.
 fn rows<'a>(problem: &Problem<'a>) -> Option<(Problem<'a>, RowView, [f32; 2])> {
     let Op::AddNorms(op) = problem.op else { return None };
     let axis = problem.operands.first()?.rank().checked_sub(1)?;
@@ -32,7 +34,7 @@ fn rows<'a>(problem: &Problem<'a>) -> Option<(Problem<'a>, RowView, [f32; 2])> {
     Some((problem, rows, op.epsilons))
 }
 
-/// Bytes of workgroup memory per invocation.
+/// Returns the workgroup memory of the kernel `add_norms` per invocation, in bytes.
 fn memory(rows: &RowView) -> u32 {
     rows.lanes.count() * 8
 }
@@ -44,7 +46,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     tilings.map(|tiling| tiling.candidate(&p, &problem, &rows, 2.0, LOADS)).collect()
 }
 
-fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<LaunchDraft>, OpError> {
     let (problem, rows, [first, second]) =
         rows(problem).ok_or_else(|| OpError::new("the operator is not a sum of normalizations"))?;
     let mut shader = Shader::new(&problem);
@@ -67,11 +69,11 @@ fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<Launch>, OpE
     }
     let flops = problem.result.elements().scale(12);
     let grid = tiling.grid(&problem, &rows.rows());
-    Ok(vec![shader.finish("add_norms", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("add_norms", KERNEL.wgsl, grid, flops)])
 }
 
-/// Parameters of the load and store hooks.
+/// WGSL parameters of the hooks that load and store elements: the row, and the position in the row.
 const PARAMS: &str = "row: u32, i: u32";
 
-/// Hook `sum_lanes` if the four lanes belong to one row.
+/// WGSL of the hook `sum_lanes` for vec4s of four elements of one row: the sum of the four elements.
 const SUM_LANES: &str = "fn sum_lanes(sum: V) -> V { return V(dot(sum, V(1.0))); }";

@@ -1,41 +1,31 @@
 // Sum of two RMSNorms of rows: `a / sqrt(mean(a^2) + first_epsilon) * scale_a + b / sqrt(mean(b^2) + second_epsilon) *
 // scale_b`. LANES invocations compute a row, and a workgroup computes ROWS rows. The sums of squares of both operands
-// share one reduction tree. Used where the results of two matmuls are normalized and added to a residual.
+// share one reduction tree. The kernel is used where the results of two matmuls are normalized and added.
 //
-// Replaced by the compiler: knobs, sizes, `V` (one element, a vec4 of one row, or one element of four rows), the load
-// hooks, `store`, and `sum_lanes` if the four lanes belong to one row.
+// Prelude: `rows.wgsl`.
+//
+// The compiler replaces the knobs, the sizes, the load hooks, `store`, and the type `V`: one element, a vec4 of one
+// row, or one element of each of four rows. It replaces `sum_lanes` if `V` is a vec4 of one row.
 
-const LANES = 64u;
-const ROWS = 1u;
-const THREADS = LANES * ROWS;
-/// True if neighboring invocations read neighboring rows, false if they read neighboring elements of a row.
-const ROWS_FIRST = false;
-/// Loads in flight per invocation and row. If ROW_IN_REGISTERS is true, they are the whole row and are not loaded
-/// again.
-const LOADS = 2u;
-const ROW_IN_REGISTERS = false;
 fn first_epsilon() -> f32 { return 1e-5; }
 fn second_epsilon() -> f32 { return 1e-5; }
-const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
 
 alias V = f32;
-/// Sums of squares of both operands.
+/// Sum of squares of a row of the first operand (`a`), and of the same row of the second operand (`b`).
 struct Squares { a: V, b: V }
 
 @group(0) @binding(0) var<storage, read> first: array<f32>;
 @group(0) @binding(1) var<storage, read> second: array<f32>;
 @group(0) @binding(2) var<storage, read_write> result: array<f32>;
 
-/// Number of rows, elements or vec4s per row, and elements per row.
-fn rows() -> u32 { return 3u; }
-fn length() -> u32 { return 100u; }
+/// Returns the number of elements per row, over which the means are computed.
 fn elements() -> u32 { return 100u; }
 fn load_a(row: u32, i: u32) -> V { return first[row * 100u + i]; }
 fn load_b(row: u32, i: u32) -> V { return second[row * 100u + i]; }
 fn scale_a(row: u32, i: u32) -> V { return V(1.0); }
 fn scale_b(row: u32, i: u32) -> V { return V(1.0); }
 fn store(row: u32, i: u32, v: V) { result[row * 100u + i] = v; }
-/// Returns the sum of the four lanes in every lane, if they belong to one row.
+/// If `V` is a vec4 of one row, returns the sum of its four components in every component. Otherwise returns `sum`.
 fn sum_lanes(sum: V) -> V { return sum; }
 
 var<workgroup> lane_squares: array<Squares, THREADS>;
@@ -46,10 +36,10 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
-    let group_row = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row = (group.x + group.y * groups.x) * ROWS + group_row;
-    // A row past the end has no elements, but its invocations reach every barrier.
+    let lane = lane_of(local);
+    let group_row = group_row_of(local);
+    let row = first_row(group, groups) + group_row;
+    // An invocation whose row is past the last row reads no elements, but it reaches every barrier.
     let n = select(0u, length(), row < rows());
     var a: array<V, LOADS>;
     var b: array<V, LOADS>;

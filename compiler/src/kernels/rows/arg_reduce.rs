@@ -8,11 +8,11 @@ use crate::kernels::cost::named;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::row_view::{ReductionRows, reduction_rows};
-use crate::shader::{Launch, Shader, ValueType};
+use crate::shader::{LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "arg_reduce",
-    wgsl: include_str!("arg_reduce.wgsl"),
+    wgsl: concat!(include_str!("../shared/preludes/rows.wgsl"), include_str!("arg_reduce.wgsl")),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
@@ -34,7 +34,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     tilings.iter().map(|s| s.candidate(&p, &problem, &rows, 1.0, 1)).collect()
 }
 
-fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::ArgReduce(op) = problem.op else {
         return Err(OpError::new("the operator is not an arg-max or arg-min"));
     };
@@ -55,5 +55,5 @@ fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<Launch>, OpE
     shader.write("store", "row: u32", &prelude, &at)?;
     let flops = problem.operands[0].elements();
     let grid = tiling.grid(&problem, &rows.rows());
-    Ok(vec![shader.finish("arg_reduce", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("arg_reduce", KERNEL.wgsl, grid, flops)])
 }

@@ -1,17 +1,14 @@
-// Arg-max or arg-min: position of the largest key of each row. Keys are unsigned integers in the order of the elements,
-// or in reverse order for arg-min. LANES invocations compute a row, and a workgroup computes ROWS rows.
+// Arg-max or arg-min: position of the element with the largest sort key in each row. Sort keys are unsigned integers in
+// the order of the elements, or in reverse order for arg-min. LANES invocations compute a row, and a workgroup computes
+// ROWS rows.
 //
-// Replaced by the compiler: knobs, sizes, `V` (one element, or one element of four rows), `U` and `I` of the same
-// width, `load`, `key` and `store`.
+// Prelude: `rows.wgsl`.
+//
+// The compiler replaces the knobs, the sizes, the hooks `load`, `key` and `store`, and the types: `V` is one element,
+// or one element of each of four rows; `U` and `I` are as wide as `V`.
 
-const LANES = 64u;
-const ROWS = 1u;
-const THREADS = LANES * ROWS;
-/// True if neighboring invocations read neighboring rows, false if they read neighboring elements of a row.
-const ROWS_FIRST = false;
-/// True if the last of equal elements is selected.
+/// True if the last of equal elements is selected, false if the first one is selected.
 const LAST = false;
-const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
 
 alias V = f32;
 alias U = u32;
@@ -21,14 +18,12 @@ struct Best { key: U, at: U }
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read_write> result: array<i32>;
 
-/// Number of rows, and elements or vec4s per row.
-fn rows() -> u32 { return 3u; }
-fn length() -> u32 { return 100u; }
 fn load(row: u32, i: u32) -> V { return source[row * 100u + i]; }
 fn key(x: V) -> U { return bitcast<U>(x); }
 fn store(row: u32, v: I) { result[row] = v; }
 
-/// Returns the better of two entries. Either may be empty.
+/// Returns the better of two elements: the one with the larger sort key. Of elements with equal keys, LAST selects the
+/// last or the first position. An argument with position 0xffffffff holds no element.
 fn join(a: Best, b: Best) -> Best {
     let none = U(0xffffffffu);
     let tie = (b.key == a.key) & select((b.at < a.at), (b.at > a.at), LAST);
@@ -44,11 +39,11 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
-    let group_row = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row = (group.x + group.y * groups.x) * ROWS + group_row;
+    let lane = lane_of(local);
+    let group_row = group_row_of(local);
+    let row = first_row(group, groups) + group_row;
     let inside = row < rows();
-    // A row past the end has no elements, but its invocations reach every barrier.
+    // An invocation whose row is past the last row reads no elements, but it reaches every barrier.
     let n = select(0u, length(), inside);
     var best = Best(U(0u), U(0xffffffffu));
     if (lane < n) { best = Best(key(load(row, lane)), U(lane)); }

@@ -3,15 +3,15 @@
 use super::row_tiling::{Params, RowTiling};
 use crate::error::OpError;
 use crate::ir::op::Op;
-use crate::kernels::cost::{barriers, named};
+use crate::kernels::cost::{Estimate, barriers, named};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::row_view::{RowView, rows_along_axis};
-use crate::shader::{Launch, Shader, ValueType};
+use crate::shader::{LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "cum_sum",
-    wgsl: include_str!("cum_sum.wgsl"),
+    wgsl: concat!(include_str!("../shared/preludes/rows.wgsl"), include_str!("cum_sum.wgsl")),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
@@ -19,7 +19,8 @@ pub(crate) const KERNEL: Kernel = Kernel {
     in_place: InPlace::Nothing,
 };
 
-/// Returns the problem with merged axes and its rows, without vec4s along the rows.
+/// Returns the problem of a cumulative sum with merged axes, and the view of its operand as rows. A vec4 may hold
+/// elements of four rows, but not four elements of one row.
 fn rows<'a>(problem: &Problem<'a>) -> Option<(Problem<'a>, RowView)> {
     let Op::CumSum(op) = problem.op else { return None };
     let (problem, rows) = rows_along_axis(problem, op.axis);
@@ -32,17 +33,18 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     RowTiling::configurations(&merged, &rows, 4 * rows.lanes.count())
         .iter()
         .map(|s| {
-            let mut candidate = s.candidate(&p, &merged, &rows, 1.0, 1);
+            let candidate = s.candidate(&p, &merged, &rows, 1.0, 1);
             // Each block takes a scan through workgroup memory.
             let blocks = (problem.max(&rows.length()) as f64 / f64::from(s.lanes)).ceil();
             let lanes = problem.max(&rows.rows()) as f64 * f64::from(s.lanes);
-            candidate.cost += barriers(problem, lanes, blocks * f64::from(s.lanes.ilog2()) * 2.0);
-            candidate
+            let scans = barriers(problem, lanes, blocks * f64::from(s.lanes.ilog2()) * 2.0);
+            let estimate = Estimate { serial: scans, ..candidate.estimate };
+            candidate.with_estimate(estimate)
         })
         .collect()
 }
 
-fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::CumSum(op) = problem.op else { return Err(OpError::new("the operator is not a cumulative sum")) };
     let (problem, rows) =
         rows(problem).ok_or_else(|| OpError::new("the operator is not a cumulative sum"))?;
@@ -57,5 +59,5 @@ fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<Launch>, OpE
     shader.write("store", "row: u32, i: u32", &prelude, &at)?;
     let flops = problem.result.elements();
     let grid = tiling.grid(&problem, &rows.rows());
-    Ok(vec![shader.finish("cum_sum", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("cum_sum", KERNEL.wgsl, grid, flops)])
 }

@@ -1,31 +1,26 @@
 // Cumulative sum along each row. LANES invocations scan a row in blocks of LANES elements through workgroup memory and
-// carry the sum from block to block. A workgroup computes ROWS rows. Many lanes suit long rows; one lane per row suits
-// short rows and outer axes.
+// carry the sum from block to block. A workgroup computes ROWS rows. Many invocations per row suit long rows; one
+// invocation per row suits short rows and outer axes.
 //
-// Replaced by the compiler: knobs, sizes, `V` (one element, or one element of four rows), `load` and `store`.
+// Prelude: `rows.wgsl`.
+//
+// The compiler replaces the knobs, the sizes, the hooks `load` and `store`, and the type `V`: one element, or one
+// element of each of four rows.
 
-const LANES = 64u;
-const ROWS = 1u;
-const THREADS = LANES * ROWS;
-/// True if neighboring invocations read neighboring rows, false if they read neighboring elements of a row.
-const ROWS_FIRST = false;
-/// EXCLUSIVE: an element is not part of its own sum. REVERSE: sums start at the end of the row.
+/// True if the cumulative sum at an element excludes the element itself.
 const EXCLUSIVE = false;
+/// True if the cumulative sum starts at the end of the row.
 const REVERSE = false;
-const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
 
 alias V = f32;
 
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read_write> result: array<f32>;
 
-/// Number of rows, and elements or vec4s per row.
-fn rows() -> u32 { return 3u; }
-fn length() -> u32 { return 100u; }
 fn load(row: u32, i: u32) -> V { return source[row * 100u + i]; }
 fn store(row: u32, i: u32, v: V) { result[row * 100u + i] = v; }
 
-/// Returns the position of the element at step `at` of the scan.
+/// Returns the position in the row of the element that step `at` of the scan adds.
 fn position(at: u32) -> u32 { return select(at, length() - 1u - at, REVERSE); }
 
 var<workgroup> sums: array<V, THREADS>;
@@ -36,10 +31,10 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
-    let group_row = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row = (group.x + group.y * groups.x) * ROWS + group_row;
-    // A row past the end has no elements, but its invocations reach every barrier.
+    let lane = lane_of(local);
+    let group_row = group_row_of(local);
+    let row = first_row(group, groups) + group_row;
+    // An invocation whose row is past the last row reads no elements, but it reaches every barrier.
     let n = select(0u, length(), row < rows());
     let here = lane * ROWS + group_row;
     var carry = V();

@@ -1,4 +1,5 @@
-//! Kernels that compute along the rows of a tensor: reductions, norms, cumulative sums and top-k.
+//! Kernels that compute along the rows of a tensor: reductions, norms, cumulative sums and top-k. A row consists of the
+//! elements along the axes that the operator combines.
 
 mod row_tiling;
 mod sort_key;

@@ -1,22 +1,22 @@
 //! `normalize.wgsl`: LayerNorm, RMSNorm, GroupNorm and InstanceNorm.
 //!
-//! All of them normalize rows by their moments. A row of LayerNorm is along the trailing axes. A row of GroupNorm is
-//! along the channels of a group and all spatial axes, so the channel axis is split in two.
+//! All of these norms normalize rows by their moments (mean and variance). A row of LayerNorm is along the trailing
+//! axes. A row of GroupNorm is along the channels of a group and all spatial axes, so the channel axis is split in two.
 
 use super::row_tiling::{Params, RowTiling, SplitRowTiling};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{GroupNorm, LayerNorm, Op};
-use crate::kernels::cost::named;
+use crate::kernels::cost::{Estimate, named};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::{Placement, Problem};
 use crate::shader::row_view::{Lanes, RowView, merge_axes};
-use crate::shader::{Launch, Shader, ValueType};
+use crate::shader::{LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "normalize",
-    wgsl: include_str!("normalize.wgsl"),
+    wgsl: concat!(include_str!("../shared/preludes/rows.wgsl"), include_str!("normalize.wgsl")),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
@@ -24,18 +24,20 @@ pub(crate) const KERNEL: Kernel = Kernel {
     in_place: InPlace::FirstAndEpilogue,
 };
 
-/// Maximum loads in flight per invocation, and elements in registers.
+/// Maximum loads that an invocation has in flight. It is also the maximum number of elements (or vec4s) of a row that
+/// an invocation keeps in registers.
 const LOADS: u32 = 4;
 
-/// Rows of the operand, and the attributes.
+/// Operand of a norm as rows, and the attributes of the norm.
 struct NormRows<'a> {
-    /// Problem with merged axes.
+    /// Problem of the norm, with adjacent axes merged.
     problem: Problem<'a>,
     rows: RowView,
-    /// True if the mean is subtracted.
+    /// True if the norm subtracts the mean, false for RMSNorm.
     subtract_mean: bool,
     epsilon: f32,
-    /// For GroupNorm: the channel axis, which is two axes in `rows`, and the channels per group.
+    /// For GroupNorm: the channel axis, and the number of channels per group. In `rows` the channel axis is split in
+    /// two: groups, and channels of a group.
     groups: Option<(usize, Dim)>,
 }
 
@@ -95,7 +97,8 @@ fn group_norm_rows<'a>(op: &GroupNorm, problem: &Problem<'a>) -> Option<NormRows
 }
 
 impl NormRows<'_> {
-    /// Returns WGSL statements and coordinates of an element in the axes of the problem.
+    /// Returns WGSL statements that locate an element of a row, and the element's coordinates along the axes of the
+    /// norm's operand. The coordinates use variables that the statements declare.
     fn at(&self, shader: &mut Shader<'_>) -> (String, Coordinates) {
         let (prelude, mut at) = self.rows.at(shader);
         let Some((channel, per_group)) = &self.groups else { return (prelude, at) };
@@ -126,24 +129,26 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let max_split =
             (resident / (count * lanes).max(1)).min(length / (lanes * i64::from(LOADS))).min(MAX_SPLIT);
         if tiling.lanes >= 64 && max_split >= 4 {
-            let mut split = tiling.split_candidate(&p, problem, rows, max_split as u32, LOADS);
+            let split = tiling.split_candidate(&p, problem, rows, max_split as u32, LOADS);
             // The second launch reads the rows again.
-            split.cost += problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
-            out.push(split);
+            let second_reads = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
+            let estimate = Estimate { serial: second_reads, ..split.estimate };
+            out.push(split.with_estimate(estimate));
         }
     }
     out
 }
 
-/// Maximum parts of a row. Every workgroup of a row merges their moments in sequence.
+/// Maximum number of parts into which a row is split. Every workgroup of a row merges the moments of all parts in sequence.
 const MAX_SPLIT: i64 = 32;
 
-/// Bytes of workgroup memory per invocation: three floats, or a float and two vec4s, aligned.
+/// Returns the workgroup memory per invocation for the moments of a row: 12 bytes (three floats) if invocations read
+/// single elements, 48 bytes (a float and two vec4s, aligned) if they read vec4s.
 fn memory(rows: &RowView) -> u32 {
     if rows.lanes == Lanes::One { 12 } else { 48 }
 }
 
-fn launches(problem: &Problem<'_>, config: SplitRowTiling) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: SplitRowTiling) -> Result<Vec<LaunchDraft>, OpError> {
     let norm_rows = norm_rows(problem).ok_or_else(|| OpError::new("the operator is not a normalization"))?;
     let tiling = config.tiling();
     let split = config.split.unwrap_or(1);
@@ -153,7 +158,7 @@ fn launches(problem: &Problem<'_>, config: SplitRowTiling) -> Result<Vec<Launch>
     if split == 1 {
         let mut shader = shader(&norm_rows, tiling);
         declare_result(&mut shader, &norm_rows)?;
-        return Ok(vec![shader.finish("normalize", KERNEL.wgsl, grid(), elements.scale(8))?]);
+        return Ok(vec![shader.finish("normalize", KERNEL.wgsl, grid(), elements.scale(8))]);
     }
     let [mut first, mut second] = [shader(&norm_rows, tiling), shader(&norm_rows, tiling)];
     for shader in [&mut first, &mut second] {
@@ -181,12 +186,12 @@ fn launches(problem: &Problem<'_>, config: SplitRowTiling) -> Result<Vec<Launch>
     );
     declare_result(&mut second, &norm_rows)?;
     Ok(vec![
-        first.finish("normalize", KERNEL.wgsl, grid(), elements.scale(4))?,
-        second.finish("normalize", KERNEL.wgsl, grid(), elements.scale(4))?,
+        first.finish("normalize", KERNEL.wgsl, grid(), elements.scale(4)),
+        second.finish("normalize", KERNEL.wgsl, grid(), elements.scale(4)),
     ])
 }
 
-/// Returns the shader with knobs and load hook.
+/// Returns the shader of a norm, with its knobs and the hook `load` declared.
 fn shader<'p>(norm_rows: &'p NormRows<'p>, tiling: RowTiling) -> Shader<'p> {
     let rows = &norm_rows.rows;
     let mut shader = Shader::new(&norm_rows.problem);
@@ -203,7 +208,7 @@ fn shader<'p>(norm_rows: &'p NormRows<'p>, tiling: RowTiling) -> Shader<'p> {
     shader
 }
 
-/// Declares the hooks `scale`, `bias` and `store`.
+/// Declares the hooks that read the scale and the bias of a norm, and that store the result.
 fn declare_result(shader: &mut Shader<'_>, norm_rows: &NormRows<'_>) -> Result<(), OpError> {
     let (prelude, at) = norm_rows.at(shader);
     shader.read_broadcast("scale", PARAMS, &prelude, 1, &at)?;
@@ -213,10 +218,11 @@ fn declare_result(shader: &mut Shader<'_>, norm_rows: &NormRows<'_>) -> Result<(
     shader.write("store", PARAMS, &prelude, &at)
 }
 
-/// Parameters of the load and store hooks.
+/// WGSL parameters of the hooks that load and store elements: the row, and the position in the row.
 const PARAMS: &str = "row: u32, i: u32";
 
-/// Hook `merge_lanes` if the four lanes belong to one row. All lanes have the same number of elements.
+/// WGSL of the hook `merge_lanes` for vec4s of four elements of one row: merges the moments of the four components.
+/// Each component has the moments of equally many elements.
 const MERGE_LANES: &str = "fn merge_lanes(m: Moments) -> Moments {
     let mean = V(dot(m.mean, V(0.25)));
     let difference = m.mean - mean;

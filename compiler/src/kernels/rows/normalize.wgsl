@@ -1,51 +1,45 @@
 // LayerNorm, RMSNorm, GroupNorm and InstanceNorm: `(x - mean) / sqrt(variance + epsilon) * scale + bias` for each row.
-// LANES invocations compute a row, and a workgroup computes ROWS rows. One pass computes the moments: every invocation
-// sums differences from its first element, and partial moments are merged by Chan's formula, so that a large mean does
-// not reduce accuracy. Few long rows are split in SPLIT parts: a first launch computes the moments of each part, a
-// second launch merges the moments of a row and normalizes one part.
+// LANES invocations compute a row, and a workgroup computes ROWS rows. One pass computes the moments (mean and
+// variance): every invocation sums differences from its first element, and partial moments are merged by Chan's
+// formula, so that a large mean does not reduce accuracy. If there are few long rows, each row is split in SPLIT parts:
+// a first launch computes the moments of each part; in a second launch, each workgroup merges the moments of a row and
+// normalizes one part.
 //
-// Replaced by the compiler: knobs, sizes, `V` (one element, a vec4 of one row, or one element of four rows), `load`,
-// `scale`, `bias`, `store`, `merge_lanes` if the four lanes belong to one row, and `store_moments` and `load_moments`
-// if rows are split.
+// Prelude: `rows.wgsl`.
+//
+// The compiler replaces the knobs, the sizes, the hooks `load`, `scale`, `bias` and `store`, and the type `V`: one
+// element, a vec4 of one row, or one element of each of four rows. It replaces `merge_lanes` if `V` is a vec4 of one
+// row, and `store_moments` and `load_moments` if rows are split.
 
-const LANES = 64u;
-const ROWS = 1u;
-const THREADS = LANES * ROWS;
-/// True if neighboring invocations read neighboring rows, false if they read neighboring elements of a row.
-const ROWS_FIRST = false;
-/// Loads in flight per invocation. If ROW_IN_REGISTERS is true, they are the whole row and are not loaded again.
-const LOADS = 2u;
-const ROW_IN_REGISTERS = false;
 const SPLIT = 1u;
-/// False in the second and in the first of two launches, respectively.
+/// True if the launch computes moments: false only in the second of two launches.
 const COMPUTES_MOMENTS = true;
+/// True if the launch stores the result: false only in the first of two launches.
 const STORES_RESULT = true;
-/// True if the mean is subtracted. If false (RMSNorm), the variance is the mean of squares.
+/// True if the norm subtracts the mean. False for RMSNorm, whose variance is the mean of squares.
 const SUBTRACTS_MEAN = true;
 fn epsilon() -> f32 { return 1e-5; }
-const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
 
 alias V = f32;
-/// Number of elements, mean, and sum of squared deviations from the mean.
+/// Moments of a row or a part of it: number of elements, mean, and sum of squared deviations from the mean.
 struct Moments { count: f32, mean: V, squared_deviation: V }
-/// Moments in a buffer. Types in workgroup memory must not have an explicit layout, so this is a second type.
+/// Type of moments that are stored in a buffer. It equals `Moments`, but types in workgroup memory must not have the
+/// explicit layout of a buffer.
 struct StoredMoments { count: f32, mean: V, squared_deviation: V }
 
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read> scales: array<f32>;
 @group(0) @binding(2) var<storage, read_write> result: array<f32>;
 
-/// Number of rows, and elements or vec4s per row.
-fn rows() -> u32 { return 3u; }
-fn length() -> u32 { return 100u; }
 fn load(row: u32, i: u32) -> V { return source[row * 100u + i]; }
 fn scale(row: u32, i: u32) -> V { return scales[i]; }
 fn bias(row: u32, i: u32) -> V { return V(0.0); }
 fn store(row: u32, i: u32, v: V) { result[row * 100u + i] = v; }
-/// Stores and loads the moments of a part of a row.
+/// Stores the moments of a part of a row in a buffer.
 fn store_moments(row_part: u32, m: Moments) {}
+/// Loads the moments of a part of a row from a buffer.
 fn load_moments(row_part: u32) -> Moments { return Moments(0.0, V(0.0), V(0.0)); }
-/// Returns the merged moments of the four lanes in every lane, if they belong to one row.
+/// If `V` is a vec4 of one row, returns the merged moments of its four components in every component. Otherwise returns `m`.
 fn merge_lanes(m: Moments) -> Moments { return m; }
 
 fn merge(a: Moments, b: Moments) -> Moments {
@@ -63,13 +57,13 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
-    let group_row = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row_part = (group.x + group.y * groups.x) * ROWS + group_row;
+    let lane = lane_of(local);
+    let group_row = group_row_of(local);
+    let row_part = first_row(group, groups) + group_row;
     let row = row_part / SPLIT;
     let part_length = (length() + SPLIT - 1u) / SPLIT;
     let first = row_part % SPLIT * part_length + lane;
-    // A row past the end has no elements, but its invocations reach every barrier.
+    // An invocation whose row is past the last row reads no elements, but it reaches every barrier.
     let n = select(0u, min(row_part % SPLIT * part_length + part_length, length()), row < rows());
     var values: array<V, LOADS>;
     var origin = V(0.0);

@@ -8,11 +8,11 @@ use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::row_view::{RowView, rows_along_axis};
-use crate::shader::{Launch, Shader};
+use crate::shader::{LaunchDraft, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "quantize_rows",
-    wgsl: include_str!("quantize_rows.wgsl"),
+    wgsl: concat!(include_str!("../shared/preludes/rows.wgsl"), include_str!("quantize_rows.wgsl")),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
@@ -20,7 +20,8 @@ pub(crate) const KERNEL: Kernel = Kernel {
     in_place: InPlace::Nothing,
 };
 
-/// Maximum loads in flight per invocation, and vec4s in registers.
+/// Maximum loads that an invocation has in flight. It is also the maximum number of vec4s of a row that an invocation
+/// keeps in registers.
 const LOADS: u32 = 4;
 
 fn rows<'a>(problem: &Problem<'a>) -> Option<(Problem<'a>, RowView)> {
@@ -39,7 +40,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         .collect()
 }
 
-fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<LaunchDraft>, OpError> {
     let (problem, rows) = rows(problem).ok_or_else(|| OpError::new("the operator does not quantize rows"))?;
     let problem = &problem;
     let mut shader = Shader::new(problem);
@@ -55,5 +56,5 @@ fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<Launch>, OpE
     shader.write("store", "row: u32, i: u32", &prelude, &Coordinates::element(axes))?;
     let flops = problem.operands[0].elements().scale(4);
     let grid = tiling.grid(problem, &rows.rows());
-    Ok(vec![shader.finish("quantize_rows", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("quantize_rows", KERNEL.wgsl, grid, flops)])
 }

@@ -1,28 +1,18 @@
 // Quantizes rows of floats to signed 8-bit integers. A result row is packed words of four quantized values, followed by
 // the bits of the f32 scale. LANES invocations compute a row, and a workgroup computes ROWS rows.
 //
-// Replaced by the compiler: knobs, sizes, `load` (a vec4 of a row) and `store` (a word of a row).
+// Prelude: `rows.wgsl`.
+//
+// The compiler replaces the knobs, the sizes, and the hooks `load` (a vec4 of a row) and `store` (a word of a result row).
 
-const LANES = 32u;
-const ROWS = 2u;
-const THREADS = LANES * ROWS;
-/// True if neighboring invocations read neighboring rows, false if they read neighboring elements of a row.
-const ROWS_FIRST = false;
-/// Loads in flight per invocation. If ROW_IN_REGISTERS is true, they are the whole row and are not loaded again.
-const LOADS = 2u;
-const ROW_IN_REGISTERS = false;
 const MAX_QUANTIZED = 127.0;
-/// Factor from the largest magnitude to the scale. Products are exact to the same bit on all devices, quotients are
-/// not.
+/// Ratio of a row's scale to its largest magnitude. The scale is computed as a product, because products have equal
+/// bits on all devices and quotients do not.
 const SCALE_FACTOR = 1.0 / 127.0;
-const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
 
 @group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> result: array<u32>;
 
-/// Number of rows, and vec4s per row.
-fn rows() -> u32 { return 3u; }
-fn length() -> u32 { return 25u; }
 fn load(row: u32, i: u32) -> vec4<f32> { return source[row * 25u + i]; }
 fn store(row: u32, i: u32, v: u32) { result[row * 26u + i] = v; }
 
@@ -39,10 +29,10 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
-    let group_row = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row = (group.x + group.y * groups.x) * ROWS + group_row;
-    // A row past the end has no elements, but its invocations reach every barrier.
+    let lane = lane_of(local);
+    let group_row = group_row_of(local);
+    let row = first_row(group, groups) + group_row;
+    // An invocation whose row is past the last row reads no elements, but it reaches every barrier.
     let n = select(0u, length(), row < rows());
     var values: array<vec4<f32>, LOADS>;
     var row_max = 0.0;

@@ -11,11 +11,11 @@ use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::row_view::{Lanes, ReductionRows, reduction_rows};
-use crate::shader::{Launch, Shader, ValueType};
+use crate::shader::{LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "reduce",
-    wgsl: include_str!("reduce.wgsl"),
+    wgsl: concat!(include_str!("../shared/preludes/rows.wgsl"), include_str!("reduce.wgsl")),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
@@ -23,7 +23,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     in_place: InPlace::Nothing,
 };
 
-/// Loads in flight per invocation.
+/// Number of loads that an invocation of the kernel `reduce` has in flight.
 const LOADS: u32 = 4;
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
@@ -48,13 +48,13 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     out
 }
 
-/// Bytes of an accumulator.
+/// Returns the size of an accumulator of a reduction, in bytes.
 fn bytes(kind: ReduceKind, lanes: Lanes) -> u32 {
     let values = if kind == ReduceKind::LogSumExp { 2 } else { 1 };
     4 * values * lanes.count()
 }
 
-fn launches(problem: &Problem<'_>, config: SplitRowTiling) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: SplitRowTiling) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Reduce(op) = problem.op else { return Err(OpError::new("the operator is not a reduction")) };
     let reduction = reduction_rows(problem, &op.axes, op.keepdims);
     let (problem, rows) = (&reduction.problem, &reduction.rows);
@@ -71,7 +71,7 @@ fn launches(problem: &Problem<'_>, config: SplitRowTiling) -> Result<Vec<Launch>
         shader.knob("LOADS", LOADS);
         shader.iterations(rows.length().ceil_div(i64::from(tiling.lanes) * i64::from(LOADS)));
         shader.workgroup_memory(tiling.threads() * bytes(op.kind, rows.lanes));
-        return Ok(vec![shader.finish("reduce", KERNEL.wgsl, tiling.grid(problem, &rows.rows()), flops)?]);
+        return Ok(vec![shader.finish("reduce", KERNEL.wgsl, tiling.grid(problem, &rows.rows()), flops)]);
     }
     let parts = rows.rows().scale(i64::from(split));
     let mut first = Shader::new(problem);
@@ -110,8 +110,8 @@ fn launches(problem: &Problem<'_>, config: SplitRowTiling) -> Result<Vec<Launch>
     second.workgroup_memory(last.threads() * bytes(op.kind, rows.lanes));
     let after = last.grid(problem, &rows.rows());
     Ok(vec![
-        first.finish("reduce", KERNEL.wgsl, grid, flops)?,
-        second.finish("reduce", KERNEL.wgsl, after, parts)?,
+        first.finish("reduce", KERNEL.wgsl, grid, flops),
+        second.finish("reduce", KERNEL.wgsl, after, parts),
     ])
 }
 
@@ -121,7 +121,8 @@ fn declare_store(shader: &mut Shader<'_>, reduction: &ReductionRows<'_>) -> Resu
     shader.write("store", "row: u32", &prelude, &at)
 }
 
-/// Declares the types and functions of the reduction. `complete` joins the lanes of a row.
+/// Declares the WGSL types and functions of a reduction. If vec4s hold four elements of one row, `complete` says if the
+/// launch joins the accumulators of the four components; otherwise a second launch joins them.
 fn declare_reduction(shader: &mut Shader<'_>, op: &Reduce, reduction: &ReductionRows<'_>, complete: bool) {
     let dtype = shader.problem.operands[0].dtype;
     let class = ValueType::from_dtype(dtype);
@@ -172,15 +173,16 @@ fn declare_reduction(shader: &mut Shader<'_>, op: &Reduce, reduction: &Reduction
     shader.replace("finish", format!("fn finish(a: A) -> R {{ return {done}; }}"));
 }
 
-/// Returns the number of elements per result.
+/// Returns the number of elements that are reduced to one element of the result.
 fn reduced_elements(reduction: &ReductionRows<'_>) -> Dim {
     let length = reduction.rows.length();
     if matches!(reduction.rows.lanes, Lanes::Along(_)) { length.scale(4) } else { product([&length]) }
 }
 
-/// WGSL of the functions of a reduction. `@` stands for the type of the accumulator.
+/// WGSL of the hooks of a reduction: `initial`, `from_element`, `join` and `finish`. `@` stands for the WGSL type of
+/// the accumulator.
 struct Functions {
-    /// Class of the accumulator.
+    /// Scalar type of the accumulator.
     accumulate: ValueType,
     initial: String,
     from_element: &'static str,
@@ -223,7 +225,7 @@ fn functions(kind: ReduceKind, dtype: DType, count: &str) -> Functions {
     Functions { accumulate: class, initial: initial(kind, class, dtype), from_element, join, finish }
 }
 
-/// Returns the accumulator of zero elements.
+/// Returns the WGSL literal of the initial accumulator of a reduction, such as 0 for a sum.
 fn initial(kind: ReduceKind, class: ValueType, dtype: DType) -> String {
     let bits = u32::try_from(dtype.bytes() * 8).unwrap_or(32).min(32);
     let (lowest, greatest) = match class {

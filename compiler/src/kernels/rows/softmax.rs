@@ -7,11 +7,11 @@ use crate::kernels::cost::named;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::row_view::{Lanes, RowView, rows_along_axis};
-use crate::shader::{Launch, Shader, ValueType};
+use crate::shader::{LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "softmax",
-    wgsl: include_str!("softmax.wgsl"),
+    wgsl: concat!(include_str!("../shared/preludes/rows.wgsl"), include_str!("softmax.wgsl")),
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
@@ -19,7 +19,8 @@ pub(crate) const KERNEL: Kernel = Kernel {
     in_place: InPlace::FirstAndEpilogue,
 };
 
-/// Maximum loads in flight per invocation, and elements in registers.
+/// Maximum loads that an invocation has in flight. It is also the maximum number of elements (or vec4s) of a row that
+/// an invocation keeps in registers.
 const LOADS: u32 = 4;
 
 fn rows<'a>(problem: &Problem<'a>) -> Option<(Problem<'a>, RowView)> {
@@ -36,7 +37,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         .collect()
 }
 
-fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Softmax(op) = problem.op else { return Err(OpError::new("the operator is not a softmax")) };
     let (problem, rows) = rows(problem).ok_or_else(|| OpError::new("the operator is not a softmax"))?;
     let problem = &problem;
@@ -63,5 +64,5 @@ fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<Launch>, OpE
     }
     let flops = problem.result.elements().scale(8);
     let grid = tiling.grid(problem, &rows.rows());
-    Ok(vec![shader.finish("softmax", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("softmax", KERNEL.wgsl, grid, flops)])
 }

@@ -1,19 +1,12 @@
 // Softmax or log-softmax of each row. LANES invocations compute a row, and a workgroup computes ROWS rows. One pass
-// computes the maximum and the sum of exponentials, and rescales the sum whenever the maximum grows. Many lanes suit
-// long rows; one lane per row suits short rows and outer axes.
+// computes the maximum and the sum of exponentials, and rescales the sum whenever the maximum grows. Many invocations
+// per row suit long rows; one invocation per row suits short rows and outer axes.
 //
-// Replaced by the compiler: knobs, sizes, `V` (one element, a vec4 of one row, or one element of four rows), `load`,
-// `store`, `max_lanes` and `sum_lanes` if the four lanes belong to one row, and `finish`.
+// Prelude: `rows.wgsl`.
+//
+// The compiler replaces the knobs, the sizes, the hooks `load`, `store` and `finish`, and the type `V`: one element, a
+// vec4 of one row, or one element of each of four rows. It replaces `max_lanes` and `sum_lanes` if `V` is a vec4 of one row.
 
-const LANES = 64u;
-const ROWS = 1u;
-const THREADS = LANES * ROWS;
-/// True if neighboring invocations read neighboring rows, false if they read neighboring elements of a row.
-const ROWS_FIRST = false;
-/// Loads in flight per invocation. If ROW_IN_REGISTERS is true, they are the whole row and are not loaded again.
-const LOADS = 2u;
-const ROW_IN_REGISTERS = false;
-const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
 const LOWEST = -3.4028234e38;
 
 alias V = f32;
@@ -21,16 +14,13 @@ alias V = f32;
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read_write> result: array<f32>;
 
-/// Number of rows, and elements or vec4s per row.
-fn rows() -> u32 { return 3u; }
-fn length() -> u32 { return 100u; }
 fn load(row: u32, i: u32) -> V { return source[row * 100u + i]; }
 fn store(row: u32, i: u32, v: V) { result[row * 100u + i] = v; }
-/// Returns the maximum of the lanes in every lane, if they belong to one row.
+/// If `V` is a vec4 of one row, returns the maximum of its four components in every component. Otherwise returns `v`.
 fn max_lanes(v: V) -> V { return v; }
-/// Returns the sum of the lanes in every lane, if they belong to one row.
+/// If `V` is a vec4 of one row, returns the sum of its four components in every component. Otherwise returns `v`.
 fn sum_lanes(v: V) -> V { return v; }
-/// Returns the result of an element for the row's maximum and sum of exponentials.
+/// Returns the softmax of an element from the maximum of its row and the sum of exponentials.
 fn finish(x: V, max_value: V, sum: V) -> V { return exp(x - max_value) / sum; }
 
 var<workgroup> lane_max: array<V, THREADS>;
@@ -42,10 +32,10 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
-    let group_row = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row = (group.x + group.y * groups.x) * ROWS + group_row;
-    // A row past the end has no elements, but its invocations reach every barrier.
+    let lane = lane_of(local);
+    let group_row = group_row_of(local);
+    let row = first_row(group, groups) + group_row;
+    // An invocation whose row is past the last row reads no elements, but it reaches every barrier.
     let n = select(0u, length(), row < rows());
     var values: array<V, LOADS>;
     var max_value = V(LOWEST);

@@ -1,9 +1,9 @@
-//! Sort keys: unsigned integers in the order of the elements, so that one kernel sorts all types.
+//! Sort keys of elements: unsigned integers that have the order of the elements, so that one kernel sorts all types.
 
 use crate::shader::ValueType;
 
-/// Returns the hook `key(x: V) -> U`: larger keys for larger elements, or for smaller elements if `largest` is false.
-/// NaN is above every number. Positive and negative zero are equal.
+/// Returns the WGSL of the hook `key(x: V) -> U`, the sort key of an element: larger keys for larger elements, or for
+/// smaller elements if `largest` is false. NaN counts as greater than every number. Positive and negative zero are equal.
 pub(super) fn key_function(class: ValueType, largest: bool) -> String {
     let ordered = match class {
         ValueType::Float => {

@@ -5,11 +5,11 @@ use serde::Deserialize;
 use super::sort_key::key_function;
 use crate::error::OpError;
 use crate::ir::op::{Op, TopK};
-use crate::kernels::cost::Parameters;
-use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
+use crate::kernels::cost::{Estimate, Parameters};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel, config};
 use crate::shader::problem::Problem;
 use crate::shader::row_view::{RowView, rows_along_axis};
-use crate::shader::{Grid, Launch, Shader, ValueType};
+use crate::shader::{Grid, LaunchDraft, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "top_k",
@@ -17,26 +17,28 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::from_parameters::<Params>()],
     in_place: InPlace::Nothing,
 };
 
 config! {
-    /// Configuration of the kernel.
+    /// Configuration of the kernel `top_k`.
     struct Config {
         /// Invocations per workgroup.
         THREADS => threads: u32,
-        /// Elements that are sorted at once, a power of two.
+        /// Number of elements that a workgroup sorts at once, a power of two.
         TILE => tile: u32,
-        /// True if a tile holds a whole row.
+        /// True if a whole row fits in the `TILE` elements that a workgroup sorts at once.
         WHOLE => whole: bool,
     }
 }
 
-/// Elements per invocation between two checks for overflow.
+/// Number of elements of a row that an invocation examines before the workgroup checks whether its tile in workgroup
+/// memory may overflow.
 const ROUND_ELEMENTS: u32 = 4;
 
-/// Returns the tile of a row: true if a whole row fits, and the tile size. Returns `None` if `k` is too large.
+/// Returns the tile that a workgroup sorts: true if it holds a whole row, and the number of its elements. Returns
+/// `None` if `k` is too large for the workgroup memory.
 fn tile(op: &TopK, problem: &Problem<'_>, rows: &RowView, threads: u32) -> Option<(bool, u32)> {
     let length = u32::try_from(problem.max(&rows.length())).ok()?.max(2);
     let k = u32::try_from(op.k).ok()?;
@@ -49,24 +51,25 @@ fn tile(op: &TopK, problem: &Problem<'_>, rows: &RowView, threads: u32) -> Optio
     (half.checked_mul(2)? <= max_tile).then_some((false, half * 2))
 }
 
-/// Returns the operator, the problem with merged axes, and its rows.
+/// Returns the top-k operator of a problem, the problem with merged axes, and its rows.
 pub(super) fn top_k_rows<'a>(problem: &Problem<'a>) -> Option<(&'a TopK, Problem<'a>, RowView)> {
     let Op::TopK(op) = problem.op else { return None };
     let (problem, rows) = rows_along_axis(problem, op.axis);
     Some((op, problem, rows.with_scalar_lanes()))
 }
 
-/// Cost parameters. All are positive.
+/// Cost parameters of the kernel `top_k`. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Memory latencies per round that compares elements with the smallest kept element.
+    /// Time of a round, which compares elements of a row with the k-th best element so far, in memory latencies.
     round_latencies: f64,
-    /// Memory latencies per stage of a sort.
+    /// Time of a stage of the bitonic sort, in memory latencies.
     stage_latencies: f64,
-    /// Memory latencies per compare-exchange of a stage.
+    /// Time of a compare-exchange in a stage of the bitonic sort, in memory latencies.
     swap_latencies: f64,
-    /// Time per compare-exchange in barriers, for devices whose invocations take turns.
+    /// Additional time of a compare-exchange in the bitonic sort, as a number of barriers. It matters on devices that
+    /// run the invocations of a workgroup one after the other, where barriers are expensive.
     swap_barriers: f64,
 }
 
@@ -76,7 +79,7 @@ impl Parameters for Params {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some((op, problem, rows)) = top_k_rows(problem) else { return Vec::new() };
-    let Some(p) = Params::of(&problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(&problem) else { return Vec::new() };
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let (count, length) = (problem.max(&rows.rows()) as f64, problem.max(&rows.length()) as f64);
     let mut out = Vec::new();
@@ -99,16 +102,19 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let round = machine.barrier_ns + latency * p.round_latencies;
         let room = machine.invocations();
         let waves = (count * f64::from(threads) / room).ceil().max(1.0);
-        out.push(Candidate {
-            knobs: Config { threads, tile: size, whole }.knobs(),
-            cost: waves * (rounds * round + sorts * sort) + machine.launch_us * 1e3,
-            reason: format!("{threads} invocations sort {size} of {length} elements about {sorts:.0} times"),
-        });
+        let estimate = Estimate {
+            latency: waves * (rounds * round + sorts * sort),
+            ..Estimate::for_dispatches(&problem, 1.0)
+        };
+        let reason = format!(
+            "{threads} invocations sort tiles of {size} elements about {sorts:.0} times for a row of {length} elements"
+        );
+        out.push(Candidate::new(&Config { threads, tile: size, whole }, estimate, reason));
     }
     out
 }
 
-fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let (op, problem, rows) =
         top_k_rows(problem).ok_or_else(|| OpError::new("the operator is not a top-k"))?;
     let mut shader = Shader::new(&problem);
@@ -123,10 +129,10 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpErro
     let groups = Grid::linear(&rows.rows(), 1, problem.bounds).groups;
     let grid = Grid { groups, workgroup: [threads, 1, 1] };
     let flops = problem.operands[0].elements();
-    Ok(vec![shader.finish("top_k", KERNEL.wgsl, grid, flops)?])
+    Ok(vec![shader.finish("top_k", KERNEL.wgsl, grid, flops)])
 }
 
-/// Declares the sizes, types and hooks of both top-k kernels.
+/// Declares the sizes, types and hooks that the kernels `top_k` and `top_k_rank` share.
 pub(super) fn declare_top_k(shader: &mut Shader<'_>, op: &TopK, rows: &RowView) -> Result<(), OpError> {
     let class = ValueType::from_dtype(shader.problem.operands[0].dtype);
     shader.size("rows", &rows.rows());

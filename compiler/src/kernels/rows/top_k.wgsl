@@ -1,17 +1,19 @@
-// Top-k: first COUNT elements of each row by descending key, then by position. One workgroup per row. A row of at most
-// TILE elements is sorted as a whole. For a longer row, the lower half of the tile holds the best elements in order.
-// Elements that precede the COUNT-th are appended to the upper half. Before it can overflow, the tile is sorted again.
-// Few elements of a long row are appended, so there are few sorts. COUNT must fit in half of the largest tile.
+// Top-k: first COUNT elements of each row by descending sort key, then by position. One workgroup computes a row. A row
+// of at most TILE elements is sorted as a whole. For a longer row, the lower half of the tile holds the best elements
+// so far, in order. Elements that precede the COUNT-th best element are appended to the upper half. Before the upper
+// half can overflow, the tile is sorted again. Few elements of a long row are appended, so there are few sorts. COUNT
+// must fit in half of the largest tile.
 //
-// Replaced by the compiler: knobs, sizes, types, `load`, `key`, `output_of` and `store`.
+// The compiler replaces the knobs, the sizes, the types, and the hooks `load`, `key`, `output_of` and `store`.
 
 const THREADS = 64u;
 const TILE = 256u;
 const HALF = TILE / 2u;
 const COUNT = 10u;
-/// Elements per invocation between two checks for overflow.
+/// Number of elements of a row that an invocation examines before the workgroup checks whether its tile in workgroup
+/// memory may overflow.
 const ROUND_ELEMENTS = 2u;
-/// True if a row fits in the tile.
+/// True if a whole row fits in the tile.
 const WHOLE = false;
 const_assert TILE >= 2u && (TILE & (TILE - 1u)) == 0u;
 const_assert WHOLE || (COUNT <= HALF && THREADS * ROUND_ELEMENTS <= HALF);
@@ -25,12 +27,13 @@ const NONE = Entry(0u, 0xffffffffu);
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read_write> result: array<f32>;
 
-/// Number of rows, and elements per row.
+/// Number of rows.
 fn rows() -> u32 { return 3u; }
+/// Number of elements per row.
 fn length() -> u32 { return 1000u; }
 fn load(row: u32, i: u32) -> V { return source[row * 1000u + i]; }
 fn key(x: V) -> U { return bitcast<U>(x); }
-/// Returns the result for the element at a position: its value or its position.
+/// Returns what the kernel outputs for the element at position `at` of a row: its value, or its position.
 fn output_of(row: u32, at: u32) -> R { return load(row, at); }
 fn store(row: u32, i: u32, v: R) { result[row * COUNT + i] = v; }
 
@@ -40,7 +43,7 @@ var<workgroup> must_sort: u32;
 
 fn is_before(a: Entry, b: Entry) -> bool { return a.key > b.key || (a.key == b.key && a.at < b.at); }
 
-/// Sorts the tile with a bitonic network.
+/// Sorts the elements of the tile with a bitonic network.
 fn sort(local: u32) {
     for (var size = 2u; size <= TILE; size *= 2u) {
         for (var step = size / 2u; step > 0u; step /= 2u) {
@@ -86,7 +89,7 @@ fn main(
                 }
             }
             workgroupBarrier();
-            // Sort if the next round might not fit, and after the last round.
+            // The tile is sorted if the elements of the next round might not fit, and after the last round.
             if (local == 0u) {
                 let count = atomicLoad(&pending);
                 must_sort = u32(count + THREADS * ROUND_ELEMENTS > HALF || base + THREADS * ROUND_ELEMENTS >= n);

@@ -1,8 +1,8 @@
-// Top-k: first COUNT elements of each row by descending key, then by position. One invocation per element counts the
-// elements that precede it, which is its rank. Needs no workgroup memory, but compares all pairs of a row. For a COUNT
-// that is too large for `top_k`.
+// Top-k: first COUNT elements of each row by descending sort key, then by position. One invocation per element counts
+// the elements that precede its element; the count is the element's rank. The kernel needs no workgroup memory, but
+// compares all pairs of elements of a row. It is for a COUNT that is too large for `top_k`.
 //
-// Replaced by the compiler: knobs, sizes, types, `load`, `key`, `output_of` and `store`.
+// The compiler replaces the knobs, the sizes, the types, and the hooks `load`, `key`, `output_of` and `store`.
 
 const THREADS = 64u;
 const COUNT = 10u;
@@ -14,12 +14,13 @@ alias R = f32;
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read_write> result: array<f32>;
 
-/// Number of rows, and elements per row.
+/// Number of rows.
 fn rows() -> u32 { return 3u; }
+/// Number of elements per row.
 fn length() -> u32 { return 1000u; }
 fn load(row: u32, i: u32) -> V { return source[row * 1000u + i]; }
 fn key(x: V) -> U { return bitcast<U>(x); }
-/// Returns the result for the element at a position: its value or its position.
+/// Returns what the kernel outputs for the element at position `at` of a row: its value, or its position.
 fn output_of(row: u32, at: u32) -> R { return load(row, at); }
 fn store(row: u32, i: u32, v: R) { result[row * COUNT + i] = v; }
 

@@ -1,4 +1,4 @@
-//! Kernels on matrix units (`coop.wgsl`): knobs and the second operand.
+//! Matmuls and convolutions on matrix units with `coop.wgsl`: declaration of the knobs and of the second operand.
 
 mod matrix_shapes;
 pub(crate) mod sign_correction;
@@ -13,7 +13,7 @@ use crate::kernels::kernel::Configuration;
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::{PANELS, PANELS_OF_COLUMNS};
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader};
+use crate::shader::{Grid, LaunchDraft, Shader};
 use crate::target::quirks::Fault;
 use crate::target::{MatrixShape, MatrixType};
 
@@ -25,19 +25,20 @@ pub(crate) use vec8::{as_vec8s, vec8_read};
 
 pub(crate) const WGSL: &str = include_str!("coop.wgsl");
 
-/// A constant in panels with the columns of one matrix fragment.
+/// A constant matrix that is packed into panels: blocks of as many columns as one matrix fragment has.
 pub(crate) struct Panels {
     pub(crate) packed: Packed,
-    /// Rows of a panel, including padding.
+    /// Number of rows of a panel, including padding.
     pub(crate) padded_k: usize,
-    /// Multiple to which K is padded. In 8-bit panels, this many rows of a column are contiguous.
+    /// The number of rows of a panel is padded to a multiple of this number. In panels of 8-bit integers, this number
+    /// of rows of a column are contiguous in memory.
     k_multiple: usize,
-    /// Panels of one matrix if each batch has its own matrix; `None` if all batches use the same matrix.
+    /// Number of panels of one matrix if each batch has its own matrix; `None` if all batches use one matrix.
     pub(crate) panels_per_matrix: Option<usize>,
 }
 
 impl Panels {
-    /// True if fragments can be loaded from global memory: a panel is a sequence of whole fragments.
+    /// True if matrix fragments can be loaded from global memory, because a panel is a sequence of whole fragments.
     pub(crate) fn has_whole_fragments(&self, problem: &Problem<'_>) -> bool {
         let fragment_k = matrix_shape(problem).map_or(0, |shape| shape.k as usize);
         let loads_correctly = self.packed.device == DeviceType::F16
@@ -46,15 +47,17 @@ impl Panels {
     }
 }
 
-/// Source of the second operand.
+/// Form in which a matmul on matrix units reads its second operand.
 pub(crate) enum SecondOperand {
-    /// A constant.
+    /// A constant that is packed into panels (blocks of columns).
     Panels(Panels),
-    /// The caller replaces `load_b`. `along_k` is true if it reads eight elements along K.
+    /// An operand that the hook `load_b` reads; the caller must replace the hook. `along_k` is true if the hook reads
+    /// eight elements along K, false if along N.
     Loaded { along_k: bool },
 }
 
-/// Declares the knobs, the sizes and the second operand, and returns the grid. `k8` is K in groups of eight.
+/// Declares the knobs, the sizes and the second operand of a matmul on matrix units, and returns the dispatch grid.
+/// `k8` is the number of groups of eight elements along K.
 pub(crate) fn declare_matmul(
     shader: &mut Shader<'_>,
     config: Config,
@@ -125,7 +128,7 @@ pub(crate) fn declare_matmul(
     Ok(Grid { groups: [groups_m.mul(&groups_n), Dim::known(1), batch.clone()], workgroup: [threads, 1, 1] })
 }
 
-/// Declares the subgroup size and the matrix types.
+/// Declares the subgroup size and the types of the cooperative matrices in a shader.
 pub(crate) fn declare_matrix_types(shader: &mut Shader<'_>, shape: &MatrixShape) {
     shader.knob("LANES", shader.problem.target.subgroup.preferred);
     shader.knob("SIDE_M", shape.m);
@@ -138,8 +141,8 @@ pub(crate) fn declare_matrix_types(shader: &mut Shader<'_>, shape: &MatrixShape)
     }
 }
 
-/// Replaces the hook that reads the second operand from panels: `load_b` through workgroup memory, or
-/// `global_fragment_b`.
+/// Replaces the hook that reads the second operand from panels: `load_b` if the operand passes through workgroup memory
+/// (`staged`), else `global_fragment_b`, which loads a fragment from global memory.
 fn declare_panel_loads(shader: &mut Shader<'_>, shape: &MatrixShape, panels: Panels, staged: bool) {
     let Panels { packed, padded_k, k_multiple, panels_per_matrix } = panels;
     let bound = shader.packed(packed);
@@ -172,9 +175,10 @@ fn declare_panel_loads(shader: &mut Shader<'_>, shape: &MatrixShape, panels: Pan
     }
 }
 
-/// Packs a constant into panels of `side` columns. `axes` name the axes of its elements: `N` the columns, `K` the rows,
-/// whose number is padded to a multiple of `k_multiple`, `S` an axis around the rows, and each position along `B` has
-/// its own panels. In f16 a row of a panel is contiguous; in 8 bits, `k_multiple` rows of a column are.
+/// Packs a constant into panels of `side` columns. `axes` name the axes of its elements: `N` columns, `K` rows, `S` an
+/// outer axis of rows such as filter taps, and `B` batches, each with its own panels. The size of `K` is padded to a
+/// multiple of `k_multiple`. In f16 panels a row is contiguous; in 8-bit panels `k_multiple` rows of a column are
+/// contiguous.
 pub(crate) fn pack_panels(
     constant: &Constant,
     axes: &[(char, usize)],
@@ -192,8 +196,8 @@ pub(crate) fn pack_panels(
     Panels { packed, padded_k, k_multiple, panels_per_matrix: None }
 }
 
-/// Adds the subgroup size and the matrix shape that the device must support to a launch.
-pub(crate) fn with_matrix_requirements(mut launch: Launch, problem: &Problem<'_>) -> Vec<Launch> {
+/// Adds to a launch the subgroup size and the matrix shape that the device must support.
+pub(crate) fn with_matrix_requirements(mut launch: LaunchDraft, problem: &Problem<'_>) -> Vec<LaunchDraft> {
     launch.subgroup_size = Some(problem.target.subgroup.preferred);
     launch.matrix = matrix_shape(problem).cloned();
     vec![launch]

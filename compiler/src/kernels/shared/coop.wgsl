@@ -1,13 +1,14 @@
 // Matmul on matrix units: `result[batch] = a[batch] (M x K) * b[batch] (K x N)`, with f16 inputs and f32 sums, or 8-bit
 // inputs and i32 sums. A workgroup computes TILE_M x TILE_N elements with K_SPLIT groups of SUBGROUPS_M x SUBGROUPS_N
-// subgroups. A group takes every K_SPLIT-th K-tile of TILE_K. A subgroup holds FRAGS_M x FRAGS_N fragments of SIDE_M x
-// SIDE_N. Eight elements move at a time: the next K-tile is loaded into registers while the current one is multiplied
-// from workgroup memory. Constants come in panels of SIDE_N columns, so a fragment of b is contiguous in global memory,
-// and small tiles load it without staging. A convolution is a matmul with a row per pixel.
+// subgroups. A group multiplies every K_SPLIT-th K-tile of TILE_K. A subgroup holds FRAGS_M x FRAGS_N fragments of
+// SIDE_M x SIDE_N sums. Eight elements move at a time: the next K-tile is loaded into registers while the current one
+// is multiplied from workgroup memory. Constants are packed into panels of SIDE_N columns, so a fragment of b is
+// contiguous in global memory, and small tiles load it without a copy in workgroup memory. A convolution is a matmul
+// with a row per pixel.
 //
-// Replaced: the knobs, the types, the sizes and the hooks. Eight f16 are stored in a vec4<f32> and eight 8-bit integers
-// in a vec2<f32>, because a matrix has the element type of the memory it is loaded from. The emitter gives matrices
-// their own element types.
+// The compiler replaces the knobs, the types, the sizes and the hooks. Eight f16 are stored in a vec4<f32> and eight
+// 8-bit integers in a vec2<f32>, because a matrix has the element type of the memory it is loaded from. The emitter
+// gives matrices their own element types.
 
 enable wgpu_cooperative_matrix;
 
@@ -18,11 +19,12 @@ const SIDE_K = 16u;
 alias MatrixA = coop_mat16x16<f32, A>;
 alias MatrixB = coop_mat16x16<f32, B>;
 alias MatrixC = coop_mat16x16<f32, C>;
-/// Eight elements, and four sums.
+/// Type of eight matrix elements.
 alias Vec8 = vec4<f32>;
+/// Type of four sums.
 alias Sum = vec4<f32>;
-/// Padding between rows in workgroup memory, in vectors of eight elements. 16 bytes spread rows over the memory's
-/// banks.
+/// Padding after a row of a K-tile in workgroup memory, in vectors of eight elements. Padding of 16 bytes puts
+/// neighboring rows in different memory banks.
 const PAD = 1u;
 const SUBGROUPS_M = 2u;
 const SUBGROUPS_N = 2u;
@@ -30,21 +32,25 @@ const K_SPLIT = 2u;
 const FRAGS_M = 2u;
 const FRAGS_N = 2u;
 const TILE_K = 32u;
-/// K-tiles in workgroup memory at once. 2 saves a barrier per step.
+/// Number of K-tiles in workgroup memory at once. With 2 K-tiles, a step along K needs one barrier less.
 const STAGES = 1u;
-/// Fragments of a row whose sums pass through workgroup memory to the epilogue at once.
+/// Number of matrix fragments along N whose sums pass through workgroup memory to the epilogue at once.
 const EPILOGUE_FRAGS = 2u;
-/// True if b is staged in workgroup memory; otherwise `global_fragment_b` loads it from global memory.
+/// True if the second operand is copied to workgroup memory; otherwise `global_fragment_b` loads fragments of it from
+/// global memory.
 const STAGED_B = true;
 /// True if `load_b` returns eight elements along K instead of N.
 const B_ALONG_K = false;
-/// True if adjacent invocations store adjacent rows instead of adjacent columns.
+/// True if adjacent invocations store adjacent rows of the result, false if they store adjacent columns.
 const ROWS_FIRST = true;
-/// True if M, N and K may end within a tile.
+/// True if M may end within a tile, so that rows need a bounds check.
 const GUARD_M = true;
+/// True if N may end within a tile, so that columns need a bounds check.
 const GUARD_N = true;
+/// True if K may end within a K-tile, so that reads along K need a bounds check.
 const GUARD_K = true;
-/// Rows of workgroups that run concurrently, for cache reuse.
+/// Number of rows of tiles in a band of the result. Workgroups run band by band, and in a band column by column, so
+/// that they reuse operands in the cache.
 const BAND = 4u;
 const TILE_M = SUBGROUPS_M * FRAGS_M * SIDE_M;
 const TILE_N = SUBGROUPS_N * FRAGS_N * SIDE_N;
@@ -58,7 +64,8 @@ const ROW_A = TILE_K8 + PAD;
 const ROW_B = PANELS * PANEL_VEC8S + PAD;
 const ROW_C = PANEL_VEC4S + 1u;
 const SIZE_A = TILE_M * ROW_A;
-/// Vectors of b in workgroup memory per K split. With B_ALONG_K, b has TILE_N rows of ROW_A.
+/// Number of vectors (of eight elements) of a K-tile of the second operand in workgroup memory, including
+/// padding. With B_ALONG_K, a K-tile has TILE_N rows of ROW_A vectors instead.
 const SIZE_B = TILE_K * ROW_B;
 const SIZE_C = SIDE_M * ROW_C;
 const VEC8S_A = TILE_M * TILE_K8;
@@ -74,43 +81,47 @@ const_assert TILE_K % SIDE_K == 0u && SIDE_N % 8u == 0u && FRAGS_N % EPILOGUE_FR
 
 fn size_m() -> u32 { return 64u; }
 fn size_n() -> u32 { return 64u; }
-/// K in groups of eight.
+/// Returns the number of groups of eight elements along K.
 fn size_k8() -> u32 { return 8u; }
 fn groups_m() -> u32 { return 2u; }
 fn groups_n() -> u32 { return 2u; }
 
-/// Elements `8 * k8 ..` of row `row` of a as f16 pairs; zeros past K.
+/// Loads eight elements of row `row` of the first operand, from K position `8 * k8`, with zeros past K.
 fn load_a(batch: u32, row: u32, k8: u32) -> Vec8 { return a_buffer[(batch * 64u + row) * 8u + k8]; }
-/// Eight elements of b: of row `k` from column `8 * n8`, or with B_ALONG_K of column `k` from row `8 * n8`.
+/// Loads eight elements of the second operand: of row `k` from column `8 * n8`, or with B_ALONG_K of column `k` from
+/// row `8 * n8`.
 fn load_b(batch: u32, k: u32, n8: u32) -> Vec8 {
     return panels[(n8 / PANEL_VEC8S * 64u + k) * PANEL_VEC8S + n8 % PANEL_VEC8S];
 }
-/// Four 8-bit elements, each in 32 bits, as a word.
+/// Packs four 8-bit elements, each in 32 bits, into a word.
 fn pack_bytes(v: vec4<u32>) -> u32 {
     return insertBits(insertBits(insertBits(v.x, v.y, 8u, 24u), v.z, 16u, 16u), v.w, 24u, 8u);
 }
-/// Eight elements of a for the matrix units, with flipped top bits if `correct_sum` corrects the signs.
+/// Returns eight elements of the first operand for the matrix units, with flipped top bits if unsigned elements must
+/// become signed. `correct_sum` then corrects the sums.
 fn flip_sign_bits(v: Vec8) -> Vec8 { return v; }
-/// Four sums in the type of the matrix elements.
+/// Converts four sums, as they are stored in workgroup memory, to the type `Sum`.
 fn as_sum(v: vec4<f32>) -> Sum { return v; }
-/// Four sums of columns from `4 * n4`, with the sign correction.
+/// Adds to the sums of four columns, from column `4 * n4`, the correction for the bits that `flip_sign_bits` flipped.
 fn correct_sum(batch: u32, n4: u32, v: Sum) -> Sum { return v; }
-/// A fragment of b from workgroup memory. `base` is the start of the K-tile, `k` counts fragments in it.
+/// Loads a fragment of the second operand from workgroup memory. `base` is the index in `tile_b` at which the K-tile
+/// starts; `k` is the index of the fragment along K in the K-tile.
 fn staged_fragment_b(base: u32, panel: u32, k: u32) -> MatrixB {
     let at = base + k * SIDE_K * ROW_B + panel * PANEL_VEC8S;
     return coopLoadT<MatrixB>(&tile_b[at], ROW_B);
 }
-/// The fragment of panel `panel` and depth `SIDE_K * k` from global memory.
+/// Loads the fragment of the second operand in panel `panel` at K position `SIDE_K * k` from global memory.
 fn global_fragment_b(batch: u32, panel: u32, k: u32) -> MatrixB { return MatrixB(); }
-/// Applies the epilogue to four elements of row `row`, from column `4 * n4`, and stores them.
+/// Applies the epilogue to four sums of row `row` of the result, from column `4 * n4`, and stores them.
 fn store(batch: u32, row: u32, n4: u32, v: Sum) { result[(batch * 64u + row) * 16u + n4] = v; }
 
 var<workgroup> tile_a: array<Vec8, STAGES * K_SPLIT * SIZE_A>;
 var<workgroup> tile_b: array<Vec8, STAGES * K_SPLIT * SIZE_B>;
 var<workgroup> sums: array<vec4<f32>, SUBGROUPS_M * SUBGROUPS_N * K_SPLIT * EPILOGUE_FRAGS * SIZE_C>;
 
-/// Vector `i` of the K-tile of a that starts at group of eight `k8`. Rows past the end repeat the last row and are
-/// never stored. Elements past K are zero, whatever b has there.
+/// Returns vector `i` (eight elements) of the first operand's K-tile that starts at K position `8 * k8`. Rows past the
+/// end repeat the last row; their results are never stored. Elements past K are zero, so the second operand may have
+/// any elements there.
 fn tile_vec8_a(batch: u32, first_m: u32, k8: u32, i: u32) -> Vec8 {
     let k = k8 + i % TILE_K8;
     let row = select(first_m + i / TILE_K8, min(first_m + i / TILE_K8, size_m() - 1u), GUARD_M);
@@ -118,7 +129,8 @@ fn tile_vec8_a(batch: u32, first_m: u32, k8: u32, i: u32) -> Vec8 {
     return select(v, Vec8(), GUARD_K && k >= size_k8());
 }
 
-/// Vector `i` of the K-tile of b. Positions past the end repeat the last one.
+/// Returns vector `i` (eight elements) of the second operand's K-tile that starts at K position `8 * k8`. K positions
+/// and columns past the end repeat the last ones.
 fn tile_vec8_b(batch: u32, first_panel: u32, k8: u32, i: u32) -> Vec8 {
     if (B_ALONG_K) {
         let column = first_panel * SIDE_N + i / TILE_K8;
@@ -137,7 +149,7 @@ fn tile_vec8_b(batch: u32, first_panel: u32, k8: u32, i: u32) -> Vec8 {
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
     let batch = group.z;
-    // Bands of BAND rows of workgroups, traversed column by column.
+    // Workgroups run in bands of BAND rows of tiles, column by column in a band.
     let band = group.x / (BAND * groups_n());
     let in_band = group.x % (BAND * groups_n());
     let band_rows = min(BAND, groups_m() - band * BAND);
@@ -189,7 +201,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
         }
         workgroupBarrier();
-    // The last step loads its own tile again, which is not used.
+        // The last step of the loop has no next K-tile, so it loads its own K-tile again.
         let next_k8 = select(step, step + TILE_K8 * K_SPLIT, step + TILE_K8 * K_SPLIT < size_k8()) + split * TILE_K8;
         // unroll
         for (var i = 0u; i < LOADS_A; i++) { next_a[i] = tile_vec8_a(batch, first_m, next_k8, min(split_thread + i * SPLIT_THREADS, VEC8S_A - 1u)); }
@@ -222,7 +234,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         stage = (stage + 1u) % STAGES;
     }
-    // All invocations add the sums of all K splits, EPILOGUE_FRAGS fragments at a time. The epilogue occurs only once
+    // All invocations add the sums of the K splits, EPILOGUE_FRAGS fragments at a time. The epilogue stands only once
     // in the source, because it may be long and drivers compile long shaders slowly.
     let subgroup_base = subgroup * (EPILOGUE_FRAGS * SIZE_C);
     for (var epilogue_pass = 0u; epilogue_pass < FRAGS_M * FRAGS_N / EPILOGUE_FRAGS; epilogue_pass++) {

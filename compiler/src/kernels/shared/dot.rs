@@ -1,9 +1,9 @@
-//! Kernels of 8-bit integer dot products: signs, and operands as words of four bytes.
+//! Shared code of kernels that compute 8-bit integer dot products: the signs of operands, and operands as words of four bytes.
 //!
 //! A dot product of two words takes both as signed or both as unsigned. If one operand is signed and the other is not,
-//! the top bits of the unsigned operand are flipped, which subtracts 128 from each of its elements. The kernel adds 128
-//! times the sum of the other operand in the end. Constants are bytes in memory. All other operands have 32 bits per
-//! element and are packed to bytes when they are read.
+//! the top bits of the unsigned operand are flipped, which subtracts 128 from each of its elements. In the end the
+//! kernel adds to each result element 128 times the sum of the other operand's elements along K. Constants are bytes in
+//! memory. All other operands have 32 bits per element and are packed to bytes when they are read.
 
 use super::window::fits;
 use crate::error::OpError;
@@ -19,14 +19,15 @@ use crate::shader::pack::presets::N4K4;
 use crate::shader::problem::{Operand, Placement, Problem};
 use crate::shader::{Need, Shader};
 
-/// Signs of the two operands.
+/// Signs of the two operands of an 8-bit matmul: signed or unsigned.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signs {
     unsigned: [bool; 2],
 }
 
 impl Signs {
-    /// Returns `None` if the operands are not 8-bit integers or the device has no integer dot products.
+    /// Returns the signs of a problem's operands. Returns `None` if the operands are not 8-bit integers or the device
+    /// has no integer dot products.
     pub(crate) fn from_problem(problem: &Problem<'_>) -> Option<Self> {
         let unsigned = |index: usize| match problem.operands.get(index)?.dtype {
             DType::U8 => Some(true),
@@ -38,17 +39,17 @@ impl Signs {
         supported.then_some(Self { unsigned })
     }
 
-    /// True if both operands are unsigned.
+    /// True if both operands of the 8-bit matmul are unsigned.
     pub(crate) fn unsigned(self) -> bool {
         self.unsigned == [true, true]
     }
 
-    /// True if the top bits of operand `index` are flipped.
+    /// True if the kernel flips the top bits of operand `index`, which makes an unsigned operand signed.
     pub(crate) fn flips(self, index: usize) -> bool {
         self.unsigned[0] != self.unsigned[1] && self.unsigned[index]
     }
 
-    /// Replaces the declarations that depend on the signs.
+    /// Replaces the WGSL declarations that depend on the signs of the operands.
     pub(crate) fn declare(self, shader: &mut Shader<'_>) {
         shader.constant("FLIP_A", self.flips(0));
         shader.constant("FLIP_B", self.flips(1));
@@ -59,19 +60,21 @@ impl Signs {
         }
     }
 
-    /// Returns an expression of a word of operand `index`, with flipped top bits if necessary.
+    /// Returns a WGSL expression for a word of four elements of operand `index`, with flipped top bits if exactly
+    /// one of both operands is signed and this one is unsigned.
     pub(crate) fn flipped_word(self, index: usize, word: &str) -> String {
         if self.flips(index) { format!("({word} ^ 0x80808080u)") } else { word.to_string() }
     }
 
-    /// Like [`Self::flipped_word`], for a vec4 of words of the second operand.
+    /// Returns a WGSL expression for a vec4 of four words of the second operand, with flipped top bits as in
+    /// [`Self::flipped_word`].
     pub(crate) fn flipped_vec4(self, words: &str) -> String {
         if self.flips(1) { format!("({words} ^ vec4<u32>(0x80808080u))") } else { words.to_string() }
     }
 }
 
-/// True if a read of four elements along an axis gives four elements, with zeros past the end. False if the axis is
-/// broadcast, so that all lanes are the same element.
+/// True if a read of four elements along an axis of an operand gives four elements, with zeros past the end. False if
+/// the axis is broadcast, so that the read repeats one element four times.
 pub(crate) fn varies(operand: &Operand<'_>, axis: usize) -> bool {
     let repeated = match &operand.placement {
         Placement::Strided { strides, .. } => strides[axis].is(0),
@@ -80,7 +83,7 @@ pub(crate) fn varies(operand: &Operand<'_>, axis: usize) -> bool {
     !repeated && !operand.shape[axis].is(1)
 }
 
-/// True if the kernels can read both operands of a matmul.
+/// True if the 8-bit kernels can read both operands of a matmul: neither is broadcast along K.
 pub(crate) fn readable(op: &MatMul, problem: &Problem<'_>) -> bool {
     let k_axis = |operand: &Operand<'_>, last: bool| operand.rank() - if last { 1 } else { 2 };
     match &problem.operands[..] {
@@ -89,7 +92,8 @@ pub(crate) fn readable(op: &MatMul, problem: &Problem<'_>) -> bool {
     }
 }
 
-/// Replaces the hook `load_a(batch, row, k4)`: four elements of a row of the first operand as a word.
+/// Replaces the hook `load_a(batch, row, k4)`, which reads four elements of a row of the first operand as a word of
+/// four bytes.
 pub(crate) fn declare_load_a(shader: &mut Shader<'_>, op: &MatMul, signs: Signs) {
     let (prelude, at) = matrix_coordinates(shader, 0, op.trans_a, "row", "k4");
     let params = "batch: u32, row: u32, k4: u32";
@@ -98,23 +102,24 @@ pub(crate) fn declare_load_a(shader: &mut Shader<'_>, op: &MatMul, signs: Signs)
     shader.replace("load_a", format!("{values}fn load_a({params}) -> u32 {{ return {word}; }}\n"));
 }
 
-/// A constant second operand: one matrix for all batches, or one for each batch.
+/// A constant second operand of a matmul: one matrix for all batches, or one matrix for each batch.
 pub(crate) struct ConstantMatrices<'a> {
     pub(crate) constant: &'a Constant,
-    /// Batches (`B`), and rows and columns (`K`, `N`) in the order of the elements, by the letters of packing orders.
+    /// Letter and size of each axis, in the order of the elements: `B` batches, `K` rows, `N` columns. Packing orders
+    /// use these letters.
     pub(crate) axes: [(char, usize); 3],
     /// True if each batch has its own matrix.
     pub(crate) per_batch: bool,
 }
 
 impl<'a> ConstantMatrices<'a> {
-    /// The second operand of a matmul. Returns `None` if it is not a constant, is quantized, or has matrices for some
-    /// but not all of the batches.
+    /// Returns the constant second operand of a matmul. Returns `None` if it is not a constant, is quantized, or has
+    /// matrices for some but not all of the batches.
     pub(crate) fn from_matmul(op: &MatMul, problem: &Problem<'a>) -> Option<Self> {
         Self::from_operand(op, problem, 1)
     }
 
-    /// Like [`Self::from_matmul`], for operand `index`.
+    /// Returns operand `index` of a matmul as constant matrices, as [`Self::from_matmul`] does for operand 1.
     pub(crate) fn from_operand(op: &MatMul, problem: &Problem<'a>, index: usize) -> Option<Self> {
         let operand = problem.operands.get(index)?;
         let constant = operand.constant.filter(|_| operand.quantized.is_none())?;
@@ -128,16 +133,17 @@ impl<'a> ConstantMatrices<'a> {
     }
 }
 
-/// Packs a constant second operand into words: for each group of four rows and each group of four columns, one word per
-/// column. Also returns true if each batch has its own matrix.
+/// Packs a constant second operand of 8-bit integers into words. Each word holds four rows of a column, and the words
+/// of four columns are adjacent. Also returns true if each batch has its own matrix. Returns `None` if the operand
+/// cannot be packed.
 pub(crate) fn packed_b(op: &MatMul, problem: &Problem<'_>) -> Option<(Packed, bool)> {
     let ConstantMatrices { constant, axes, per_batch } = ConstantMatrices::from_matmul(op, problem)?;
     let packed = N4K4.packed(constant, &axes, &[], DeviceType::Byte);
     fits(problem, &packed).then_some((packed, per_batch))
 }
 
-/// Replaces the hook `load_b(batch, k4, n4)`: four rows of four columns of the second operand, one word per column.
-/// Rows past the end are zero; columns past the end are undefined.
+/// Replaces the hook `load_b(batch, k4, n4)`, which reads four rows of four columns of the second operand, one word of
+/// four bytes per column. Rows past the end are zero; columns past the end are undefined.
 pub(crate) fn declare_load_b(shader: &mut Shader<'_>, op: &MatMul, signs: Signs, [n, k]: [&Dim; 2]) {
     let params = "batch: u32, k4: u32, n4: u32";
     if let Some((packed, per_batch)) = packed_b(op, shader.problem) {
@@ -176,7 +182,7 @@ pub(crate) fn declare_load_b(shader: &mut Shader<'_>, op: &MatMul, signs: Signs,
     shader.replace("load_b", format!("{line}fn load_b({params}) -> vec4<u32> {{\n{body}}}\n"));
 }
 
-/// Replaces the hook `store(batch, row, n4, v)`: stores four sums of a row.
+/// Replaces the hook `store(batch, row, n4, v)`, which applies the epilogue to four sums of a row and stores them.
 pub(crate) fn declare_store(shader: &mut Shader<'_>, batch: &[Dim]) -> Result<(), OpError> {
     let (prelude, mut axes) = batch_axes(shader, batch);
     axes.extend(["row".to_string(), "n4".to_string()]);
@@ -184,7 +190,8 @@ pub(crate) fn declare_store(shader: &mut Shader<'_>, batch: &[Dim]) -> Result<()
     shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::vec4(axes, lanes))
 }
 
-/// Bytes that a matmul reads and writes. A packed second operand takes one byte per element.
+/// Returns the bytes that an 8-bit matmul reads and writes. A packed second operand takes one byte per element, other
+/// operands take four.
 pub(crate) fn traffic(problem: &Problem<'_>, packed: Option<&Packed>) -> f64 {
     let saved = packed.map_or(0.0, |packed| 3.0 * packed.bytes() as f64);
     (problem.traffic() as f64 - saved).max(0.0)

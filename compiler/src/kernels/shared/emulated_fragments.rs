@@ -1,16 +1,17 @@
-//! Matrix multiply-add of fragments through workgroup memory.
+//! Matrix multiply-add that emulates the matrix instruction: fragments are exchanged through workgroup memory.
 //!
-//! It replaces the matrix instruction on devices without matrix units, so that kernels that depend on the fragment
-//! layout can be tested on every device.
+//! This code replaces the matrix instruction on devices without matrix units, so that kernels that depend on the
+//! fragment layout can be tested on every device.
 
-/// WGSL function `multiply_fragments(local, a, b, c)` for a kernel of THREADS invocations, of which LANES hold one
-/// fragment.
+/// WGSL function `multiply_fragments(local, a, b, c)`, which emulates a matrix multiply-add. The kernel has THREADS
+/// invocations per workgroup, and LANES of them hold one fragment.
 pub(crate) const WGSL: &str = "var<workgroup> emulated_a: array<vec4<u32>, THREADS>;
 var<workgroup> emulated_b: array<vec2<u32>, THREADS>;
 
 fn dot_f16_pair(x: u32, y: u32) -> f32 { return dot(unpack2x16float(x), unpack2x16float(y)); }
 
-/// `a * b + c` of the fragments that LANES invocations hold, through workgroup memory.
+/// Computes `a * b + c` for matrix fragments that LANES invocations hold. The invocations exchange `a` and `b` through
+/// workgroup memory.
 fn multiply_fragments(local: u32, a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> vec4<f32> {
     workgroupBarrier();
     emulated_a[local] = a;
@@ -34,5 +35,5 @@ fn multiply_fragments(local: u32, a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> v
     return d;
 }";
 
-/// Bytes of workgroup memory per invocation.
+/// Workgroup memory that the emulation needs per invocation, in bytes.
 pub(crate) const BYTES_PER_INVOCATION: u32 = 24;

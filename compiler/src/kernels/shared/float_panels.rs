@@ -1,5 +1,5 @@
-//! Float constants of matmuls in panels of columns, in which each row is contiguous. Matrix units read the same panels,
-//! so kernels for few and for many rows use the same packed weights.
+//! Float constants of matmuls, packed into panels (blocks of columns) in which each row is contiguous. Kernels on
+//! matrix units read these panels too, so matmuls of few and of many rows use one copy of the packed weights.
 
 use super::coop;
 use super::dot::ConstantMatrices;
@@ -12,23 +12,24 @@ use crate::shader::pack::Packed;
 use crate::shader::pack::presets::PANELS;
 use crate::shader::problem::Problem;
 
-/// Columns of a panel if no matrix unit needs another number.
+/// Number of columns of a panel if no matrix unit needs another number.
 const COLUMNS: u32 = 16;
 
-/// The constants of a matmul, all in the same layout.
+/// Packed float constants (second operands) of a matmul, all in one layout.
 #[derive(Debug)]
 pub(crate) struct FloatPanels {
     pub(crate) packed: Vec<Packed>,
-    /// Columns of a panel.
+    /// Number of columns of a panel.
     pub(crate) columns: u32,
-    /// Rows of a panel, including padding.
+    /// Number of rows of a panel, including padding.
     pub(crate) padded_k: usize,
-    /// Panels of one matrix if each batch has its own matrix; `None` if all batches use the same matrix.
+    /// Number of panels of one matrix if each batch has its own matrix; `None` if all batches use one matrix.
     pub(crate) panels_per_matrix: Option<usize>,
 }
 
 impl FloatPanels {
-    /// The constants of a matmul. Returns `None` if a second operand is not such a constant, or if the layouts differ.
+    /// Packs the constants of a matmul into panels. Returns `None` if a second operand is not a float constant that can
+    /// be packed, or if the layouts of the constants differ.
     pub(crate) fn from_node(node: &MatMulNode<'_>, problem: &Problem<'_>) -> Option<Self> {
         let mut panels = Self::from_operand(node, problem, 1)?;
         for index in 2..=node.matrices() {
@@ -41,7 +42,7 @@ impl FloatPanels {
         Some(panels)
     }
 
-    /// Operand `index` as panels.
+    /// Packs operand `index` into panels. Returns `None` if it is not a float constant that can be packed.
     fn from_operand(node: &MatMulNode<'_>, problem: &Problem<'_>, index: usize) -> Option<Self> {
         let ConstantMatrices { constant, axes, per_batch } =
             ConstantMatrices::from_operand(node.matmul, problem, index)?;
@@ -64,37 +65,39 @@ impl FloatPanels {
         usable.then(|| Self { packed: vec![packed], columns, padded_k, panels_per_matrix })
     }
 
-    /// True if elements are f16.
+    /// True if the elements of all panels are f16.
     pub(crate) fn is_f16(&self) -> bool {
         self.packed.iter().all(|packed| packed.device == DeviceType::F16)
     }
 
-    /// Bytes of all constants.
+    /// Returns the size of all packed constants, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.packed.iter().map(|packed| packed.bytes()).sum()
     }
 
-    /// Columns that a load of 16 bytes holds.
+    /// Returns the number of columns of a panel row that a 16-byte load reads.
     pub(crate) fn columns_per_load(&self) -> u32 {
         if self.is_f16() { 8 } else { 4 }
     }
 
-    /// Loads of 16 bytes that a row of a panel takes.
+    /// Returns the number of 16-byte loads for one row of a panel.
     pub(crate) fn loads_per_row(&self) -> u32 {
         self.columns / self.columns_per_load()
     }
 
-    /// Returns the subgroup size if a subgroup can add the sums of several rows of a panel.
+    /// Returns the subgroup size if a subgroup reads several rows of a panel at once and can add their sums by subgroup
+    /// operations.
     pub(crate) fn subgroup_lanes(&self, problem: &Problem<'_>) -> Option<u32> {
         subgroup_sums::subgroup_lanes(problem).filter(|lanes| *lanes >= self.loads_per_row() * 2)
     }
 
-    /// Number of vec4s of columns in a panel.
+    /// Returns the number of columns of a panel, in vec4s.
     pub(crate) fn column_vec4s(&self) -> u32 {
         self.columns / 4
     }
 
-    /// Replaces the hook `load_b(c, at)`, which returns load `at` of constant `c`, for buffers of `load_type`.
+    /// Replaces the hook `load_b(c, at)`, which reads element `at` of the buffer of constant `c`. `load_type` is the
+    /// WGSL type of the buffers' elements.
     pub(crate) fn declare_loads(self, shader: &mut Shader<'_>, load_type: &str) {
         let loads = self.packed.into_iter().map(|packed| {
             let bound = shader.packed(packed);

@@ -1,4 +1,5 @@
-//! Small-M matmuls on matrix units with a known fragment layout: the problems and the tiles that are possible.
+//! Small-M matmuls on matrix units whose fragments have a known layout in registers: the matmuls that are possible, and
+//! their tiles.
 
 use super::coop;
 use super::emulated_fragments;
@@ -14,39 +15,45 @@ use crate::shader::quantized::vec8_shares_scale;
 use crate::target::{Fragments, MatrixShape};
 
 config! {
-    /// Configuration of `matvec_fragments.wgsl`.
+    /// Configuration of the kernel `matvec_fragments`.
     pub(crate) struct FragmentConfig {
         /// Subgroups per workgroup.
         SUBGROUPS => subgroups: u32,
-        /// Pairs of panels of each constant per workgroup.
+        /// Number of pairs of panels (blocks of 16 columns) of each weight matrix that a workgroup computes.
         PANEL_PAIRS => panel_pairs: u32,
-        /// Steps of a K block.
+        /// Number of steps (of 32 K positions) in a block of K, which one subgroup multiplies.
         BLOCK_STEPS => block_steps: u32,
     }
 }
 
-/// Invocations that hold a fragment.
+/// Number of invocations that hold a matrix fragment.
 pub(crate) const LANES: u32 = 32;
-/// Rows of a fragment.
+/// Number of rows of the first operand in a matrix fragment.
 pub(crate) const FRAGMENT_ROWS: u32 = 8;
-/// K of a step.
+/// Number of K positions in a step.
 pub(crate) const STEP_K: usize = 32;
-/// Subgroups per workgroup, pairs of panels of each constant per workgroup, and steps of a K block.
+/// Numbers of subgroups per workgroup from which candidates are built.
 const SUBGROUPS: [u32; 3] = [4, 8, 16];
+/// Numbers of pairs of panels of each weight matrix per workgroup from which candidates are built.
 const PANEL_PAIRS: [u32; 2] = [1, 2];
+/// Numbers of steps in a block of K from which candidates are built.
 const BLOCK_STEPS: [u32; 3] = [1, 2, 4];
-/// Maximum loads of 16 bytes in flight per invocation, of one pair of panels and of all. More leave too few registers.
+/// Maximum 16-byte loads that an invocation has in flight for two neighboring panels of weights. More would leave
+/// too few registers.
 const MAX_PAIR_LOADS: u32 = 4;
+/// Maximum 16-byte loads that an invocation has in flight for all panels of weights that it reads. More would
+/// leave too few registers.
 const MAX_LOADS: u32 = 8;
 
-/// Constants of a matmul in a layout that fragments are loaded from.
+/// Constants of a matmul in a packed layout from which the kernel loads matrix fragments.
 pub(crate) enum FragmentWeights {
     Quantized(QuantizedColumns),
     F16(FloatPanels),
 }
 
 impl FragmentWeights {
-    /// Returns `None` if the constants have another layout, or not all the same.
+    /// Returns the constants of a matmul. Returns `None` if they are packed in a layout that the kernel cannot read, or
+    /// not all in one layout.
     fn from_node(node: &MatMulNode<'_>, problem: &Problem<'_>) -> Option<Self> {
         if let Some(columns) = QuantizedColumns::from_operands(node.matmul, problem, node.matrices()) {
             let panels = &columns.panels;
@@ -60,7 +67,7 @@ impl FragmentWeights {
         usable.then_some(Self::F16(panels))
     }
 
-    /// Bits of a weight.
+    /// Returns the number of bits of a weight.
     pub(crate) fn bits(&self) -> u32 {
         match self {
             Self::Quantized(columns) => columns.panels.bits as u32,
@@ -68,12 +75,13 @@ impl FragmentWeights {
         }
     }
 
-    /// Vectors of 16 bytes that hold eight K positions of four columns.
+    /// Returns the number of 16-byte vectors that hold eight K positions of four columns.
     pub(crate) fn vectors_per_k8(&self) -> u32 {
         self.bits() / 4
     }
 
-    /// Loads of eight K positions of four columns: of 16 bytes each, or of one K position each in f16.
+    /// Returns the number of loads that read eight K positions of four columns of a weight matrix. A load of quantized
+    /// weights reads 16 bytes; a load of f16 weights reads four columns at one K position.
     pub(crate) fn loads_per_k8(&self) -> u32 {
         match self {
             Self::Quantized(_) => self.vectors_per_k8(),
@@ -81,7 +89,7 @@ impl FragmentWeights {
         }
     }
 
-    /// Loads of a panel.
+    /// Returns the number of vec4 loads with which all invocations of a workgroup together load a panel.
     pub(crate) fn panel_loads(&self) -> usize {
         match self {
             Self::Quantized(columns) => columns.panels.panel_vec4s(),
@@ -89,7 +97,7 @@ impl FragmentWeights {
         }
     }
 
-    /// Steps of a quantization group; `None` with a single group.
+    /// Returns the number of steps (of 32 K positions) in a quantization group; `None` if each column has a single group.
     pub(crate) fn steps_per_group(&self) -> Option<u32> {
         match self {
             Self::Quantized(columns) if columns.panels.groups_per_row() > 1 => {
@@ -100,7 +108,8 @@ impl FragmentWeights {
     }
 }
 
-/// Returns the target's matrix shape with a known fragment layout, if the matmul is computed in f16.
+/// Returns the target's matrix shape whose fragments have a known layout. Returns `None` if the target has none or the
+/// matmul is not computed in f16.
 pub(crate) fn known_fragments<'a>(problem: &Problem<'a>) -> Option<(&'a MatrixShape, Fragments)> {
     let (shape, fragments) = problem.target.known_fragments()?;
     let supported = match fragments {
@@ -112,7 +121,7 @@ pub(crate) fn known_fragments<'a>(problem: &Problem<'a>) -> Option<(&'a MatrixSh
     (supported && coop::computes_in_f16(problem)).then_some((shape, fragments))
 }
 
-/// A matmul that can be computed with known fragments.
+/// A matmul that matrix units with a known fragment layout can compute.
 pub(crate) struct FragmentMatMul<'a> {
     pub(crate) node: MatMulNode<'a>,
     pub(crate) weights: FragmentWeights,
@@ -123,8 +132,8 @@ pub(crate) struct FragmentMatMul<'a> {
 }
 
 impl<'a> FragmentMatMul<'a> {
-    /// Returns `None` if the target has no known fragments, the operator is not a matmul, the constants have another
-    /// layout, there is a batch, or the rows have a residual.
+    /// Returns the matmul of a problem, or `None` if the kernel cannot compute it. The target's fragment layout must be
+    /// known, and the constants must have a layout that the kernel reads. There must be no batch and no residual.
     pub(crate) fn from_problem(problem: &Problem<'a>) -> Option<Self> {
         let (shape, fragments) = known_fragments(problem)?;
         let node = MatMulNode::from_problem(problem).filter(|node| node.residual().is_none())?;
@@ -136,18 +145,18 @@ impl<'a> FragmentMatMul<'a> {
         usable.then_some(Self { node, weights, sizes, depth, shape, fragments })
     }
 
-    /// Steps of 32 K positions.
+    /// Returns the number of steps of the matmul along K, of 32 K positions each.
     fn steps(&self) -> u32 {
         u32::try_from(self.depth.div_ceil(STEP_K)).unwrap_or(u32::MAX)
     }
 
-    /// Fragments of the maximum number of rows of this matmul.
+    /// Returns the number of matrix fragments that the rows of this matmul fill, for the maximum number of rows.
     pub(crate) fn row_fragments(&self, problem: &Problem<'_>) -> u32 {
         (problem.max(&self.sizes.m).clamp(1, MAX_SMALL_M) as u32).div_ceil(FRAGMENT_ROWS)
     }
 
-    /// Returns all tiles within the target's limits. They do not depend on the number of rows, so that a row has the
-    /// same sums for every M.
+    /// Returns all tiles of the matmul within the target's limits. The tiles do not depend on the number of rows, so
+    /// that a row has equal sums for every M.
     pub(crate) fn tiles(&self, problem: &Problem<'_>) -> Vec<FragmentTile> {
         let limits = &problem.target.limits;
         let panel_count = (problem.max(&self.sizes.n) as f64 / COLUMNS as f64).ceil();
@@ -178,21 +187,22 @@ impl<'a> FragmentMatMul<'a> {
     }
 }
 
-/// Workgroup tile of a matmul with known fragments.
+/// Tile that a workgroup of `matvec_fragments` computes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FragmentTile {
     pub(crate) config: FragmentConfig,
-    /// Loads of 16 bytes that an invocation has in flight.
+    /// Number of 16-byte loads that an invocation has in flight.
     pub(crate) loads_in_flight: u32,
-    /// Blocks of steps along K, and rounds in which each subgroup takes one block.
+    /// Number of blocks of K (groups of steps) of the matmul.
     pub(crate) k_blocks: u32,
+    /// Number of rounds of the loop along K. In a round, each subgroup computes one block of K.
     pub(crate) rounds: u32,
-    /// Bytes of workgroup memory.
+    /// Workgroup memory of the tile, in bytes.
     pub(crate) workgroup_bytes: u32,
 }
 
 impl FragmentTile {
-    /// The tile of a configuration with `row_fragments` fragments of rows.
+    /// Returns the tile of a configuration for rows that fill `row_fragments` fragments.
     pub(crate) fn from_config(
         matmul: &FragmentMatMul<'_>,
         row_fragments: u32,

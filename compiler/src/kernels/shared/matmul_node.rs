@@ -1,5 +1,6 @@
-//! Common view of the three matmul operators for kernels that stream constants: a plain matmul, a fused matmul (RMSNorm
-//! of the rows, a second matmul, RoPE of the columns), or a matmul with matrices selected by index.
+//! Common view of the three matmul operators for kernels that stream constants. The operators are a plain matmul, a
+//! fused matmul (RMSNorm of the rows, a second matmul, RoPE of the columns), and a matmul with matrices that are
+//! selected by index.
 
 use super::coop;
 use super::matmul_sizes::batch_axes;
@@ -12,8 +13,8 @@ use crate::shader::Shader;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 
-/// Number of elements of normalized rows, and of their scales, that a kernel reads at once. Eight elements are four f16
-/// pairs.
+/// Number of elements that a kernel reads at once from a row of a matmul's first operand, and from the scale of its
+/// norm. Eight elements are four f16 pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VectorWidth {
     Scalar,
@@ -22,7 +23,8 @@ pub(crate) enum VectorWidth {
 }
 
 impl VectorWidth {
-    /// Returns the WGSL function `hook`, which reads elements of a scale `[K]`, operand `operand`.
+    /// Returns the WGSL function `hook`, which reads elements of a norm's scale. The scale has shape `[K]` and is
+    /// operand `operand`.
     ///
     /// # Errors
     /// If the operand is missing (a defect of the graph).
@@ -54,12 +56,14 @@ impl VectorWidth {
     }
 }
 
-/// A residual that is added to the rows of a matmul.
+/// A residual that a fused matmul adds to its rows, after these are normalized (inner norm) and before the sum is
+/// normalized again.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Residual {
-    /// Index of the residual operand. The next operand is the scale of the inner norm.
+    /// Index of the residual operand. The operand after it is the scale of the inner norm, which normalizes the rows
+    /// before the residual is added.
     pub(crate) operand: usize,
-    /// Epsilon of the inner norm.
+    /// Epsilon of the inner norm, which normalizes the rows before the residual is added.
     pub(crate) epsilon: f32,
 }
 
@@ -68,12 +72,12 @@ pub(crate) struct Residual {
 pub(crate) struct MatMulNode<'a> {
     pub(crate) matmul: &'a MatMul,
     fused: Option<&'a FusedMatMul>,
-    /// True if each batch selects one of several matrices by index.
+    /// True if each batch selects one of several matrices by index (`GatherMatMul`).
     gathered: bool,
 }
 
 impl<'a> MatMulNode<'a> {
-    /// Returns `None` if the operator is not a matmul.
+    /// Returns the matmul of a problem with its fused operations, or `None` if the operator is not a matmul.
     pub(crate) fn from_problem(problem: &Problem<'a>) -> Option<Self> {
         match problem.op {
             Op::MatMul(matmul) => Some(Self { matmul, fused: None, gathered: false }),
@@ -85,19 +89,19 @@ impl<'a> MatMulNode<'a> {
         }
     }
 
-    /// Number of constants that the rows are multiplied with: operands from 1 on.
+    /// Returns the number of weight matrices that the rows are multiplied with. They are the operands from 1 on.
     pub(crate) fn matrices(&self) -> usize {
         self.fused.map_or(1, FusedMatMul::matrices)
     }
 
-    /// True if nothing is fused to the matmul.
+    /// True if the matmul has no fused operations.
     pub(crate) fn is_plain(&self) -> bool {
         self.fused.is_none()
     }
 
-    /// Returns the number of batches that the estimate takes as parallel, and how many more such batches follow one
-    /// after the other. For a gathered matmul only the last batch axis is parallel. So the selected candidate does not
-    /// depend on the number of tokens, and a token has the same sums in every run.
+    /// Returns the number of batches that the estimate counts as parallel, and the number of further rounds of such
+    /// batches, which follow one after the other. For a gathered matmul only the last batch axis is parallel. The
+    /// selected candidate therefore does not depend on the number of tokens, and a token has equal sums in every run.
     pub(crate) fn parallel_and_serial_batches(&self, problem: &Problem<'_>, batch: &[Dim]) -> [f64; 2] {
         let all = problem.max(&product(batch)) as f64;
         let parallel = match batch.last().filter(|_| self.gathered) {
@@ -107,7 +111,8 @@ impl<'a> MatMulNode<'a> {
         [parallel, (all / parallel.max(1.0) - 1.0).max(0.0)]
     }
 
-    /// Replaces the hook `first_panel(batch)` for matrices of `panels_per_matrix` panels.
+    /// Replaces the hook `first_panel(batch)`, which returns the index of the first panel of a batch's matrix. A matrix
+    /// has `panels_per_matrix` panels.
     pub(crate) fn declare_first_panel(&self, shader: &mut Shader<'_>, panels_per_matrix: usize) {
         let mut function = String::new();
         let mut index = "batch".to_string();
@@ -123,7 +128,8 @@ impl<'a> MatMulNode<'a> {
         shader.replace("first_panel", function);
     }
 
-    /// True if a workgroup of `panels` panels of `columns` columns holds both elements of every pair that RoPE rotates.
+    /// True if a workgroup that computes `panels` panels of `columns` columns holds both elements of every pair that
+    /// RoPE rotates. True without RoPE.
     pub(crate) fn supports_panels(&self, panels: u32, columns: u32) -> bool {
         match self.rotary() {
             None => true,
@@ -141,8 +147,8 @@ impl<'a> MatMulNode<'a> {
         self.fused.and_then(|fused| fused.rotary)
     }
 
-    /// Replaces `ROTATED`, `HALF_PANELS` and the hook `rotate(row, n4, v, paired)` if RoPE is fused. A panel has
-    /// `columns` columns.
+    /// If RoPE is fused, replaces the constants `ROTATED` and `HALF_PANELS`, and the hook `rotate(row, n4, v, paired)`,
+    /// which rotates four columns. A panel has `columns` columns.
     pub(crate) fn declare_rotation(&self, shader: &mut Shader<'_>, columns: u32) {
         let Some((angles, rotary)) = self.fused.and_then(FusedMatMul::rotary_operand).zip(self.rotary())
         else {
@@ -189,24 +195,25 @@ impl<'a> MatMulNode<'a> {
         self.fused.is_some_and(|fused| fused.epsilon.is_some())
     }
 
-    /// The residual that is added to the rows before the norm.
+    /// Returns the residual that is added to the rows before their norm, if there is one.
     pub(crate) fn residual(&self) -> Option<Residual> {
         let (operand, epsilon) = self.fused.and_then(|fused| fused.residual_operand().zip(fused.residual))?;
         Some(Residual { operand, epsilon })
     }
 
-    /// Number of norms that the rows go through: 0, 1, or 2 with a residual.
+    /// Returns the number of norms that are applied to the rows: 0, 1, or 2 with a residual.
     pub(crate) fn norm_count(&self) -> u32 {
         u32::from(self.has_norm()) + u32::from(self.residual().is_some())
     }
 
-    /// Bytes of workgroup memory for the factors of the inner norm of `rows` rows; 0 without a residual.
+    /// Returns the workgroup memory for the inner norm's factors of `rows` rows, in bytes; 0 without a residual.
     pub(crate) fn inner_factor_bytes(&self, rows: u32) -> u32 {
         if self.residual().is_some() { rows * 4 } else { 0 }
     }
 
-    /// Replaces `MATRICES` and `NORMALIZED`, and the hooks `epsilon`, `combine(first, second)` and `load_scale`, which
-    /// reads `width` elements of the scale.
+    /// Replaces the WGSL constants `MATRICES` and `NORMALIZED` and the hooks of fused operations: `epsilon` (of the
+    /// norm), `load_scale` (reads `width` elements of the norm's scale) and `combine(first, second)` (combines the
+    /// results of two matrices).
     ///
     /// # Errors
     /// If the operands do not fit the operator (a defect of the graph).
@@ -229,7 +236,7 @@ impl<'a> MatMulNode<'a> {
     }
 }
 
-/// Returns the body of a hook that returns `values[c]` for constant `c`.
+/// Returns the WGSL body of a hook that returns expression `values[c]` for weight matrix `c`.
 pub(crate) fn select_by_constant(values: &[String]) -> String {
     match values {
         [first, second] if first != second => {
@@ -240,8 +247,8 @@ pub(crate) fn select_by_constant(values: &[String]) -> String {
 }
 
 /// Returns the WGSL function `matrix_index(name: u32) -> u32`: the index of the matrix that a batch of a gathered
-/// matmul selects. `axes` are the batch axes, after the statements in `prelude`. Negative indices count from the end;
-/// indices out of range are clamped.
+/// matmul selects. `axes` are the coordinates along the batch axes, which the statements in `prelude` compute. Negative
+/// indices count from the end; indices out of range are clamped.
 pub(crate) fn matrix_index_function(
     shader: &mut Shader<'_>,
     name: &str,

@@ -1,4 +1,4 @@
-//! Sizes of a matmul, axes of its batch, and coordinates of its operands.
+//! Sizes of a matmul, its batch axes, and the coordinates of its operands in WGSL.
 
 use crate::ir::dim::Dim;
 use crate::ir::op::{MatMul, Op};
@@ -7,7 +7,7 @@ use crate::shader::access::Coordinates;
 use crate::shader::element_walk::split_index;
 use crate::shader::problem::Problem;
 
-/// Batch axes, M, K and N of a matmul.
+/// Sizes of a matmul: batch axes, M, K and N.
 pub(crate) struct MatMulSizes {
     pub(crate) batch: Vec<Dim>,
     pub(crate) m: Dim,
@@ -28,8 +28,8 @@ pub(crate) fn matmul_sizes(op: &MatMul, problem: &Problem<'_>) -> Option<MatMulS
     Some(MatMulSizes { batch: shape[..shape.len() - 2].to_vec(), m, k, n })
 }
 
-/// True if a constant with the leading axes `axes` holds one matrix for each batch. The matrices are in the order of
-/// the batch, or selected by index (`GatherMatMul`).
+/// True if a constant, whose axes before the matrix axes have the sizes `axes`, holds one matrix for each batch. The
+/// matrices are in the order of the batch, or each batch selects one by index (`GatherMatMul`).
 pub(crate) fn has_matrix_per_batch(problem: &Problem<'_>, axes: &[usize], batch: &[Dim]) -> bool {
     match problem.op {
         Op::GatherMatMul(_) => axes.len() == 1,
@@ -39,13 +39,15 @@ pub(crate) fn has_matrix_per_batch(problem: &Problem<'_>, axes: &[usize], batch:
     }
 }
 
-/// Returns statements that split `batch` into the result's leading axes, and the names of these axes.
+/// Returns WGSL statements that split the index `batch` into coordinates along the result's batch axes, and the names
+/// of these coordinates.
 pub(crate) fn batch_axes(shader: &mut Shader<'_>, batch: &[Dim]) -> (String, Vec<String>) {
     let order: Vec<usize> = (0..batch.len()).rev().collect();
     split_index(shader, batch, &order, "batch")
 }
 
-/// Returns the batch coordinates of operand `index`, with the statements that they need. Axes of size 1 are broadcast.
+/// Returns WGSL statements, and the coordinates of operand `index` along its batch axes that these statements compute.
+/// Axes of size 1 are broadcast.
 pub(crate) fn operand_batch(shader: &mut Shader<'_>, index: usize) -> (String, Vec<String>) {
     let problem = shader.problem;
     let shape = &problem.result.shape;
@@ -61,14 +63,15 @@ pub(crate) fn operand_batch(shader: &mut Shader<'_>, index: usize) -> (String, V
     (prelude, axes)
 }
 
-/// Coordinates of a vector of a tensor that holds one matrix: row `at[0]`, vector `at[1]` of the row.
+/// Returns the WGSL coordinates of a vec4 in a tensor that holds one matrix: row `at[0]`, and vec4 `at[1]` of this row.
 pub(crate) fn single_matrix_coordinates(rank: usize, at: [&str; 2]) -> Coordinates {
     let mut axes = vec!["0u".to_string(); rank.saturating_sub(2)];
     axes.extend(at.map(str::to_string));
     Coordinates::vec4(axes, rank - 1)
 }
 
-/// Coordinates of four elements of operand `index` along K: row `row`, vec4 `k4` of the row.
+/// Returns the WGSL coordinates of four elements of matmul operand `index`, in row `row` at four K positions from
+/// `4 * k4`, and the statements that compute the coordinates.
 pub(crate) fn matrix_coordinates(
     shader: &mut Shader<'_>,
     index: usize,

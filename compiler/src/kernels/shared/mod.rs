@@ -1,4 +1,4 @@
-//! Code that kernels of several families use.
+//! Code that kernels of several families (folders of kernels) use.
 
 pub(crate) mod coop;
 pub(crate) mod dot;
@@ -9,6 +9,8 @@ pub(crate) mod matmul_node;
 pub(crate) mod matmul_sizes;
 pub(crate) mod panel_tile;
 pub(crate) mod pixels;
+#[cfg(test)]
+pub(crate) mod preludes;
 pub(crate) mod quantized;
 pub(crate) mod residual_rows;
 pub(crate) mod subgroup_sums;

@@ -1,17 +1,19 @@
-//! Workgroup tiles of small-M matmuls that read constants in panels of columns.
+//! Workgroup tiles of small-M matmuls whose constants are packed into panels (blocks of columns).
 
 use super::matmul_node::MatMulNode;
 use crate::shader::problem::Problem;
 
-/// Invocations per panel of a constant. Every matmul may use the minimum.
+/// Numbers of invocations per panel from which candidates are built.
 const PANEL_THREADS: [u32; 4] = [64, 128, 256, 512];
+/// Minimum number of invocations per panel. It is a candidate for every matmul, even if K is short.
 const MIN_PANEL_THREADS: u32 = PANEL_THREADS[0];
-/// Panels of each constant per workgroup. Several panels are used only if they read the same rows in workgroup memory.
+/// Numbers of panels of each weight matrix per workgroup from which candidates are built. Several panels are useful
+/// only if rows in workgroup memory serve all of them.
 const PANELS: [u32; 3] = [1, 2, 4];
-/// Maximum invocations per workgroup. More invocations leave too few registers for loads in flight.
+/// Maximum invocations per workgroup of a small-M matmul. More invocations leave too few registers for loads in flight.
 const MAX_THREADS: u32 = 512;
 
-/// Invocations, panels of each constant and rows per workgroup.
+/// Tile of a workgroup of a small-M matmul: number of invocations, of panels of each weight matrix, and of rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PanelTile {
     pub(crate) threads: u32,
@@ -19,18 +21,20 @@ pub(crate) struct PanelTile {
     pub(crate) rows: u32,
 }
 
-/// Workgroup memory of a tile.
+/// Workgroup memory that a tile uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TileMemory {
     pub(crate) bytes: u32,
-    /// Number of row items (elements or K-words, see the kernel) that are stored in workgroup memory; 0 if none.
+    /// Number of row items that the tile stores in workgroup memory; 0 if none. An item is an element, or the K
+    /// positions of one packed word, depending on the kernel.
     pub(crate) stored_items: u32,
 }
 
 impl PanelTile {
-    /// Returns all tiles within the target's limits, with their memory. `is_useful` is true if the matmul occupies that
-    /// many invocations per panel; `memory` returns the memory of a tile. Tiles of several panels are returned only if
-    /// a tile of one row stores its row in workgroup memory: the condition must not depend on the number of rows.
+    /// Returns all tiles within the target's limits, with their workgroup memory. `is_useful(n)` is true if K is long
+    /// enough for `n` invocations per panel; `memory` returns the memory of a tile. Tiles of several panels are
+    /// returned only if a tile of one row stores its row in workgroup memory, a condition that does not depend on the
+    /// number of rows.
     pub(crate) fn enumerate(
         problem: &Problem<'_>,
         node: &MatMulNode<'_>,
@@ -64,15 +68,16 @@ impl PanelTile {
         tiles.collect()
     }
 
-    /// Invocations per panel of a constant.
+    /// Returns the number of invocations per panel.
     pub(crate) fn panel_threads(self, node: &MatMulNode<'_>) -> u32 {
         self.threads / node.matrices() as u32 / self.panels
     }
 }
 
 impl TileMemory {
-    /// Memory of `sum_bytes` bytes plus `items` stored items of `item_bytes` bytes. Leaves the items out if the target
-    /// has too little workgroup memory for them, and returns `None` if even the sums do not fit.
+    /// Returns the workgroup memory for `sum_bytes` bytes of sums and `items` row items of `item_bytes` bytes each.
+    /// Leaves the items out if the target has too little workgroup memory for them, and returns `None` if even the sums
+    /// do not fit.
     pub(crate) fn choose(
         problem: &Problem<'_>,
         sum_bytes: u32,

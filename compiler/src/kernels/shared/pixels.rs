@@ -1,4 +1,4 @@
-//! Convolutions as implicit matmuls with a row per pixel: the pixel of a row, and the image as the first operand.
+//! Convolutions as implicit GEMM with one row per pixel: the pixel that belongs to a row, and the image as the first operand.
 
 use super::window::Windows;
 use crate::error::OpError;
@@ -9,16 +9,16 @@ use crate::shader::access::Coordinates;
 use crate::shader::element_walk::split_index;
 use crate::shader::problem::Problem;
 
-/// Rows of an implicit matmul: one matmul of the pixels of all images in the order of the slices of four channels, or
-/// one matmul per image.
+/// Rows of an implicit GEMM. One matmul computes the pixels of all images, in the order of the layout in channel
+/// slices, or each image has its own matmul.
 pub(crate) struct PixelRows {
-    /// True if one matmul computes all images.
+    /// True if one matmul computes the pixels of all images, false if each image has its own matmul.
     pub(crate) all_images: bool,
     pub(crate) batch: Dim,
     pub(crate) m: Dim,
 }
 
-/// Returns the rows of a convolution.
+/// Returns the rows of a convolution as implicit GEMM.
 pub(crate) fn pixel_rows(problem: &Problem<'_>) -> PixelRows {
     let result = &problem.result;
     let images = result.shape[0].clone();
@@ -31,8 +31,8 @@ pub(crate) fn pixel_rows(problem: &Problem<'_>) -> PixelRows {
     }
 }
 
-/// Returns statements that turn `batch` and `row` into the result's coordinates, and these coordinates. The channel
-/// coordinate is a placeholder.
+/// Returns WGSL statements that turn `batch` and `row` of an implicit GEMM into coordinates of the convolution's
+/// result, and the names of these coordinates. The channel coordinate is only a placeholder.
 pub(crate) fn row_coordinates(shader: &mut Shader<'_>, rows: &PixelRows) -> (String, Vec<String>) {
     let mut sizes = shader.problem.result.shape.clone();
     let rank = sizes.len();
@@ -49,20 +49,21 @@ pub(crate) fn row_coordinates(shader: &mut Shader<'_>, rows: &PixelRows) -> (Str
     (prelude, axes)
 }
 
-/// The image of a convolution as the first operand of an implicit matmul.
+/// The image of a convolution as the first operand of an implicit GEMM.
 pub(crate) struct Image<'s> {
     pub(crate) op: &'s Conv,
     pub(crate) windows: &'s Windows,
     pub(crate) rows: &'s PixelRows,
-    /// Channel groups of a tap.
+    /// Number of channel groups of a tap. A channel group consists of the channels that one read loads.
     pub(crate) groups: usize,
-    /// WGSL type of a channel group.
+    /// WGSL type of a channel group, the channels that one read loads.
     pub(crate) group_type: &'static str,
 }
 
-/// Returns the WGSL function `name(batch, row, k)`. It reads the channel group of the tap that `k` stands for, at the
-/// pixel of `row`, and returns zeros outside the image. The first tuple holds the statements and coordinates of a row
-/// (see [`row_coordinates`]). `read` writes a function from a name, parameters, statements and coordinates.
+/// Returns the WGSL function `name(batch, row, k)`, which reads the image for an implicit GEMM. `row` is the index of a
+/// pixel; `k` is the tap times the number of channel groups, plus the channel group. The function returns zeros outside
+/// the image. The tuple holds the result of [`row_coordinates`]: statements, and the coordinates of a row. `read` creates
+/// a reading function from a name, parameters, statements and coordinates.
 pub(crate) fn load_image(
     shader: &mut Shader<'_>,
     image: &Image<'_>,

@@ -1,4 +1,4 @@
-//! Quantized second operands of matmuls that kernels read column by column.
+//! Quantized second operands of matmuls, packed so that kernels read them along the columns.
 
 use super::matmul_node::select_by_constant;
 use super::matmul_sizes::has_matrix_per_batch;
@@ -9,21 +9,21 @@ use crate::shader::pack::quantized_panels::{QuantizedPanels, ROWS};
 use crate::shader::problem::Problem;
 use crate::shader::quantized::vec8_shares_scale;
 
-/// A quantized second operand whose groups run along K: its columns are the rows of the packed panels.
+/// A quantized second operand whose groups run along K. Its columns are the rows of the packed form.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QuantizedColumns {
     pub(crate) panels: QuantizedPanels,
-    /// Columns of one matrix if each batch has its own matrix; `None` if all batches use the same matrix.
+    /// Number of columns of one matrix if each batch has its own matrix; `None` if all batches use one matrix.
     pub(crate) columns_per_matrix: Option<usize>,
 }
 
 /// Maximum M of a small-M matmul. Up to this M, quantized weights are read by `matvec_quantized`, or on matrix units by
-/// `matvec_fragments` and `matvec_coop`, and by no other kernel. If the same kernel is selected for 1 row and for 16
-/// rows, a row has the same sums in both.
+/// `matvec_fragments` and `matvec_coop`, and by no other kernel. If one kernel is selected for 1 row and for 16 rows, a
+/// row has equal sums in both matmuls.
 pub const MAX_SMALL_M: i64 = 16;
 
 impl QuantizedColumns {
-    /// True if a packed word never holds values of two groups, which `matvec_quantized` needs.
+    /// True if no packed word holds values of two quantization groups, as the kernel `matvec_quantized` requires.
     pub(crate) fn has_whole_word_groups(&self) -> bool {
         self.panels.groups_per_row() <= 1
             || self.panels.group_size.is_multiple_of(self.panels.values_per_word())
@@ -41,7 +41,7 @@ impl QuantizedColumns {
         Self::from_operand(op, problem, 1)
     }
 
-    /// Like [`Self::from_matmul`], for operand `index`.
+    /// Describes operand `index` of a matmul, as [`Self::from_matmul`] does for operand 1.
     pub(crate) fn from_operand(op: &MatMul, problem: &Problem<'_>, index: usize) -> Option<Self> {
         let operand = problem.operands.get(index)?;
         let panels = operand.quantized?.panels;
@@ -57,8 +57,8 @@ impl QuantizedColumns {
             .then_some(Self { panels, columns_per_matrix: (!one_matrix).then_some(columns) })
     }
 
-    /// The constants of a matmul with `constants` second operands, operands from 1 on. Returns `None` if their layouts
-    /// differ.
+    /// Describes the quantized constants of a matmul with `constants` second operands, which are the operands from 1
+    /// on. Returns `None` if one of them is not quantized along K or if their layouts differ.
     pub(crate) fn from_operands(op: &MatMul, problem: &Problem<'_>, constants: usize) -> Option<Self> {
         let columns = Self::from_matmul(op, problem)?;
         let same_layout = |index| {
@@ -69,7 +69,8 @@ impl QuantizedColumns {
         (2..=constants).all(same_layout).then_some(columns)
     }
 
-    /// Replaces the hook `load_b(batch, k, n4)` by a function that dequantizes four elements of row `k`.
+    /// Replaces the hook `load_b(batch, k, n4)` by a function that dequantizes four elements of row `k` of the second
+    /// operand, from column `4 * n4`.
     ///
     /// # Errors
     /// If the operand is not quantized.
@@ -82,9 +83,9 @@ impl QuantizedColumns {
         Ok(())
     }
 
-    /// Replaces the hook `load_b` by a function that dequantizes eight elements to f16, and returns true if they run
-    /// along K. They do if groups are multiples of 8: the elements are then rows `8 * n8 ..` of column `k`. Otherwise
-    /// they are columns `8 * n8 ..` of row `k`, and rows past the end repeat the last row.
+    /// Replaces the hook `load_b(batch, k, n8)` by a function that dequantizes eight elements of the second operand to
+    /// f16. Returns true if the elements run along K, which is so if groups are multiples of 8: they are rows `8 * n8
+    /// ..` of column `k`. Otherwise they are columns `8 * n8 ..` of row `k`, and rows past the end repeat the last row.
     ///
     /// # Errors
     /// If the operand is not quantized.
@@ -118,21 +119,22 @@ impl QuantizedColumns {
         Ok(false)
     }
 
-    /// Offset of a batch's first vec4 of columns, as the start of an index expression.
+    /// Returns the start of a WGSL index expression: the number of vec4s of columns before the matrix of a batch, and a
+    /// plus sign. Empty if all batches use one matrix.
     fn vec4_offset(&self) -> String {
         self.columns_per_matrix.map_or(String::new(), |columns| format!("batch * {}u + ", columns / 4))
     }
 }
 
-/// Names of the functions that read a matmul's constants, operands from 1 on.
+/// Prefixes of the names of the WGSL functions that read a matmul's first and second weight matrix.
 const CONSTANT_NAMES: [&str; 2] = ["first", "second"];
 
-/// Replaces the hooks `load_b(c, at)`, which loads the 16 bytes at index `at` of constant `c`, and `group_scale(c,
-/// base, g, q)` and `group_bias(c, base, g, q)`. `declare_operand` declares the functions of one operand under a name,
-/// and returns the operand's buffer.
+/// Replaces the hooks that read a quantized weight matrix `c`: `load_b(c, at)` loads 16 bytes at index `at`,
+/// `group_scale(c, base, g, q)` and `group_bias(c, base, g, q)` load scales and biases of a group. `declare_operand`
+/// declares the functions that read one operand, under a name prefix, and returns the name of the operand's buffer.
 ///
 /// # Errors
-/// The errors of `declare_operand`.
+/// Returns the errors of `declare_operand`.
 pub(crate) fn declare_constant_loads<'p>(
     shader: &mut Shader<'p>,
     constants: usize,

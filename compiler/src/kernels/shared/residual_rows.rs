@@ -1,8 +1,8 @@
-//! Rows that are `residual + row / sqrt(mean(row^2) + epsilon) * scale`: a residual add of a normalized row, computed
-//! by the matmul that reads it.
+//! Rows of a fused matmul that are `residual + row / sqrt(mean(row^2) + epsilon) * scale`: the matmul that reads a row
+//! computes its norm and adds the residual.
 //!
-//! A kernel computes the norm factors of its rows in `prepare_rows`, which it calls while its first loads are in
-//! flight. The sums themselves are computed again wherever a row is read.
+//! A kernel computes the norm factors of its rows in the WGSL function `prepare_rows`, which it calls while its first
+//! loads are in flight. The sums of normalized row and residual are computed again at every read of a row.
 
 use super::matmul_node::{MatMulNode, Residual, VectorWidth};
 use super::matmul_sizes::operand_batch;
@@ -11,11 +11,11 @@ use crate::shader::access::Coordinates;
 use crate::shader::value_type::literal;
 use crate::shader::{Shader, ValueType};
 
-/// Replaces `load_a`, which reads one or four elements of a row. With a residual, also replaces `RESIDUALS` and
-/// `prepare_rows(batch, first, local)`. All THREADS invocations call `prepare_rows` before they read rows `first ..`,
-/// of which the workgroup computes ROWS. Rows are read by their number in the batch. `first` is a multiple of ROWS, so
-/// `row % ROWS` is the row's number in the workgroup. `reduce_squares` adds squares and leaves WORKGROUP_PARTIALS sums
-/// per row.
+/// Replaces the hook `load_a`, which reads one or four elements of a row of the first operand. With a residual, also
+/// replaces the constant `RESIDUALS` and the hook `prepare_rows(batch, first, local)`, which computes the norm factors
+/// of rows. All THREADS invocations of a workgroup call `prepare_rows` before they read the workgroup's ROWS rows from
+/// `first` on. `first` is a multiple of ROWS, so `row % ROWS` is the index of a row in the workgroup. The kernel's
+/// function `reduce_squares` adds squares and leaves WORKGROUP_PARTIALS sums per row.
 ///
 /// # Errors
 /// If the operands do not fit the operator (a defect of the graph), or `width` is eight elements.

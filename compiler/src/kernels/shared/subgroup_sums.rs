@@ -1,23 +1,25 @@
 //! Reductions within a subgroup: WGSL that replaces the first step of a workgroup reduction where subgroup shuffles are
 //! usable.
 //!
-//! A kernel that uses them calls its body `multiply` from `main`, with the number of an invocation in the workgroup.
-//! The replaced `main` computes this number from the subgroup's number, because Vulkan does not have to order subgroups
-//! by `local_invocation_index`.
+//! The entry point `main` of a kernel with such a reduction only calls the function `multiply`, with the index of the
+//! invocation in the workgroup. This module replaces `main`: it computes this index from the index of the subgroup,
+//! because Vulkan does not have to order subgroups by `local_invocation_index`.
 
 use std::fmt::Write as _;
 
 use crate::shader::problem::Problem;
 use crate::shader::{Need, Shader};
 
-/// Returns the subgroup size if it is known, all its invocations are active, and subgroup shuffles are usable.
+/// Returns the target's subgroup size if the size is known, all invocations of a subgroup are active, and subgroup
+/// shuffles are usable. Otherwise returns `None`.
 pub(crate) fn subgroup_lanes(problem: &Problem<'_>) -> Option<u32> {
     problem.target.shuffling_subgroup().filter(|lanes| lanes.is_power_of_two() && *lanes >= 8)
 }
 
-/// Replaces `main`, `reduce_sums(local, low, high)` and `reduce_squares(local, r, square)`. `main` calls
-/// `multiply(group, local)`. The other two write one partial sum per subgroup. Invocations `stride` apart hold sums of
-/// the same four columns in `low`; if `two_vec4s`, they hold sums of four more columns in `high`.
+/// Replaces the WGSL functions `main`, `reduce_sums(local, low, high)` and `reduce_squares(local, r, square)`. `main`
+/// calls `multiply(group, local)`. `reduce_sums` and `reduce_squares` add values of the invocations of a subgroup and
+/// write one partial sum per subgroup. Invocations whose distance is a multiple of `stride` hold partial sums of the
+/// same four columns in `low`, and, if `two_vec4s` is true, of four more columns in `high`.
 pub(crate) fn declare_subgroup_sums(shader: &mut Shader<'_>, lanes: u32, stride: u32, two_vec4s: bool) {
     shader.needs(&[Need::Subgroups, Need::SubgroupShuffle]);
     shader.replace(
@@ -61,7 +63,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_id) subgroup:
     );
 }
 
-/// Returns statements that add `sum` over the invocations whose distance is a multiple of `stride`.
+/// Returns WGSL statements that add the variable `sum` over the invocations of a subgroup whose distance is a multiple
+/// of `stride`.
 fn butterfly(stride: u32, lanes: u32) -> String {
     let mut statements = String::new();
     let mut distance = lanes / 2;

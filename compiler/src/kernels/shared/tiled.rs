@@ -4,48 +4,49 @@
 use serde::Deserialize;
 
 use crate::ir::dim::Dim;
-use crate::kernels::cost::{Parameters, barriers, roofline, waiting};
-use crate::kernels::kernel::{Candidate, Configuration, config};
+use crate::kernels::cost::{Estimate, Parameters, barriers, waiting};
+use crate::kernels::kernel::{Candidate, config};
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Shader};
 
 pub(crate) const WGSL: &str = include_str!("tiled.wgsl");
 
 config! {
-    /// Configuration.
+    /// Configuration of float matmuls with `tiled.wgsl`.
     pub(crate) struct Config {
-        /// Invocations along M.
+        /// Number of invocations of a workgroup along M.
         THREADS_M => threads_m: u32,
-        /// Invocations along N.
+        /// Number of invocations of a workgroup along N.
         THREADS_N => threads_n: u32,
-        /// Rows per invocation.
+        /// Number of rows of the result that an invocation computes.
         ROWS => rows: u32,
-        /// Vec4s of columns per invocation.
+        /// Number of columns of the result that an invocation computes, in vec4s.
         COLS => columns: u32,
-        /// K per tile.
+        /// Size of a K-tile, the range of K that one step multiplies, in elements.
         TILE_K => tile_k: u32,
     }
 }
 
-/// Tiles tried: invocations along M and N, rows and vec4s of columns per invocation, and K per tile.
+/// Tiles of the candidates. Each lists invocations along M and N, rows and vec4s of columns per invocation, and the
+/// size of a K-tile.
 const TILES: &[[u32; 5]] =
     &[[8, 8, 4, 1, 16], [8, 8, 8, 2, 16], [4, 16, 4, 1, 16], [2, 32, 1, 1, 32], [16, 4, 4, 1, 16]];
 
-/// Cost parameters. All are positive; `latencies` are multiples of the memory latency.
+/// Cost parameters of matmuls with `tiled.wgsl`. All are positive; `latencies` are multiples of the memory latency.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Params {
     /// Ratio of the load time of four elements that are not adjacent to the load time of a vec4.
     strided_load_ratio: f64,
-    /// Memory latencies before the first step and after the last step.
+    /// Fixed time before the first step along K and after the last step, in memory latencies.
     fixed_latencies: f64,
-    /// Memory latencies per load of an invocation.
+    /// Time for an invocation to load one vec4 of an operand, in memory latencies.
     load_latencies: f64,
-    /// Fraction of the peak FLOP/s that multiplying from registers would reach; 0 to 1.
+    /// Fraction of the peak FLOP/s that the kernel would reach if all operands were in registers; 0 to 1.
     peak_fraction: f64,
-    /// Memory latencies per step along K.
+    /// Time of a step along K without its loads, in memory latencies.
     step_latencies: f64,
-    /// Memory latencies per vec4 of the result.
+    /// Time to store a vec4 of the result, in memory latencies.
     store_latencies: f64,
 }
 
@@ -53,15 +54,15 @@ impl Parameters for Params {
     const GROUP: &str = "tiled";
 }
 
-/// Returns the candidates for `batch` matmuls of M x K by K x N within the target's limits, with their costs. If
-/// `strided` is true for an operand, a vec4 of it takes several loads.
+/// Returns the candidates of `tiled.wgsl` for `batch` matmuls of M x K by K x N within the target's limits, with their
+/// costs. `strided` has one flag per operand: true if a vec4 of the operand takes several loads.
 pub(crate) fn tile_candidates(
     problem: &Problem<'_>,
     batch: i64,
     [m, n, k]: [i64; 3],
     strided: [bool; 2],
 ) -> Vec<Candidate> {
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let limits = &problem.target.limits;
     TILES
         .iter()
@@ -79,7 +80,7 @@ pub(crate) fn tile_candidates(
             let busy = (tiles / f64::from(problem.target.machine.compute_units)).clamp(0.05, 1.0);
             let efficiency = p.peak_fraction * busy * reuse / (reuse + 1.0);
             let strips = tiles * (tile_m + tile_n) as f64 * k as f64 * 4.0;
-            let cache = problem.target.machine.cache_bandwidth_gb_s.max(1e-3);
+            let strips_ns = strips / problem.target.machine.cache_bandwidth_gb_s.max(1e-3);
             let lanes = tiles * f64::from(tm * tn);
             let steps = (k as f64 / f64::from(tk)).ceil();
             // The loads of an invocation for a tile follow each other, and so do its stores.
@@ -94,22 +95,22 @@ pub(crate) fn tile_candidates(
                 + k as f64 / f64::from(tk) * p.load_latencies * loads
                 + p.store_latencies * f64::from(rows * cols)
                 + p.fixed_latencies;
-            let waiting = waiting(problem, lanes, latencies)
-                + barriers(problem, lanes, 2.0 * steps)
-                + problem.target.machine.launch_us * 1e3;
-            let cost = roofline(problem, flops, problem.traffic() as f64, efficiency)
-                .max(strips / cache)
-                .max(waiting);
-            Candidate {
-                knobs: Config { threads_m: tm, threads_n: tn, rows, columns: cols, tile_k: tk }.knobs(),
-                cost,
-                reason: format!("{tiles} tiles of {tile_m}x{tile_n} for {m}x{n}x{k}"),
-            }
+            let roofline = Estimate::roofline(problem, flops, problem.traffic() as f64, efficiency);
+            let estimate = Estimate {
+                // The fitted parameters assume that the launch overlaps with the reads of the strips.
+                cache: (strips_ns - roofline.launch).max(0.0),
+                latency: waiting(problem, lanes, latencies) + barriers(problem, lanes, 2.0 * steps),
+                ..roofline
+            };
+            let config = Config { threads_m: tm, threads_n: tn, rows, columns: cols, tile_k: tk };
+            let reason = format!("{tiles} tiles of {tile_m}x{tile_n} for M x N x K = {m}x{n}x{k}");
+            Candidate::new(&config, estimate, reason)
         })
         .collect()
 }
 
-/// Declares the workgroup memory of a configuration, and returns its grid for `batch` matmuls with M x N results.
+/// Declares the workgroup memory of a configuration of `tiled.wgsl`, and returns the dispatch grid for `batch` matmuls
+/// with M x N results.
 pub(crate) fn declare_grid(shader: &mut Shader<'_>, config: Config, batch: &Dim, m: &Dim, n: &Dim) -> Grid {
     let Config { threads_m: tm, threads_n: tn, rows, columns: cols, tile_k: tk } = config;
     shader.workgroup_memory((tm * rows * tk + tk * tn * cols * 4) * 4);

@@ -2,8 +2,8 @@
 // TILE_M x TILE_N elements, an invocation ROWS rows of COLS vec4s of columns. Used for matmuls of more than a few rows,
 // and for 1x1 convolutions with a row per pixel.
 //
-// Replaced: the knobs, the sizes and the three hooks. Hooks are only called inside the matrices. `load_a` returns zeros
-// past K; `load_b` is undefined past N.
+// The compiler replaces the knobs, the sizes and the three hooks. The hooks are only called inside the matrices.
+// `load_a` returns zeros past K; the result of `load_b` is undefined past N.
 
 const THREADS_M = 8u;
 const THREADS_N = 8u;
@@ -23,11 +23,11 @@ fn size_m() -> u32 { return 32u; }
 fn size_n() -> u32 { return 32u; }
 fn size_k() -> u32 { return 32u; }
 
-/// Four elements of row `row` of a, from column `4 * k4`.
+/// Loads four elements of row `row` of the first operand, from K position `4 * k4`.
 fn load_a(batch: u32, row: u32, k4: u32) -> vec4<f32> { return a_buffer[(batch * 32u + row) * 8u + k4]; }
-/// Four elements of row `k` of b, from column `4 * n4`.
+/// Loads four elements of row `k` of the second operand, from column `4 * n4`.
 fn load_b(batch: u32, k: u32, n4: u32) -> vec4<f32> { return b_buffer[(batch * 32u + k) * 8u + n4]; }
-/// Stores four elements of row `row`, from column `4 * n4`.
+/// Applies the epilogue to four elements of row `row` of the result, from column `4 * n4`, and stores them.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) { result[(batch * 32u + row) * 8u + n4] = v; }
 
 var<workgroup> tile_a: array<vec4<f32>, TILE_M * TILE_K / 4u>;

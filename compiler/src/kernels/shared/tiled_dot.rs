@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::dot::{self, Signs};
 use crate::ir::dim::Dim;
-use crate::kernels::cost::{Parameters, barriers, waiting};
+use crate::kernels::cost::{Estimate, Parameters, barriers, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, config};
 use crate::shader::pack::Packed;
 use crate::shader::problem::Problem;
@@ -14,22 +14,23 @@ use crate::shader::{Grid, Shader};
 pub(crate) const WGSL: &str = include_str!("tiled_dot.wgsl");
 
 config! {
-    /// Configuration.
+    /// Configuration of 8-bit matmuls with `tiled_dot.wgsl`.
     pub(crate) struct Config {
-        /// Invocations along M.
+        /// Number of invocations of a workgroup along M.
         THREADS_M => threads_m: u32,
-        /// Invocations along N.
+        /// Number of invocations of a workgroup along N.
         THREADS_N => threads_n: u32,
-        /// Rows per invocation.
+        /// Number of rows of the result that an invocation computes.
         ROWS => rows: u32,
-        /// Vec4s of columns per invocation.
+        /// Number of columns of the result that an invocation computes, in vec4s.
         COLS => columns: u32,
-        /// K per tile, in groups of 16.
+        /// Size of a K-tile, the range of K that one step multiplies, in groups of 16 elements.
         TILE_K => tile_k: u32,
     }
 }
 
-/// Tiles tried: invocations along M and N, rows and vec4s of columns per invocation, and K per tile in groups of 16.
+/// Tiles of the candidates. Each lists invocations along M and N, rows and vec4s of columns per invocation, and the
+/// size of a K-tile in groups of 16 elements.
 const TILES: &[[u32; 5]] = &[
     [8, 8, 4, 1, 2],
     [8, 8, 8, 2, 2],
@@ -39,7 +40,8 @@ const TILES: &[[u32; 5]] = &[
     [16, 4, 4, 1, 2],
 ];
 
-/// Returns the candidates for `batch` matmuls of M x K by K x N within the target's limits, with their costs.
+/// Returns the candidates of `tiled_dot.wgsl` for `batch` 8-bit matmuls of M x K by K x N within the target's limits,
+/// with their costs.
 pub(crate) fn tile_candidates(
     problem: &Problem<'_>,
     signs: Signs,
@@ -47,10 +49,10 @@ pub(crate) fn tile_candidates(
     [m, n, k]: [i64; 3],
     packed_b: Option<&Packed>,
 ) -> Vec<Candidate> {
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let b_element_bytes = if packed_b.is_some() { 1.0 } else { 4.0 };
-    let streaming = dot::traffic(problem, packed_b) / machine.bandwidth_gb_s.max(1e-3);
+    let memory = dot::traffic(problem, packed_b) / machine.bandwidth_gb_s.max(1e-3);
     let fits = |&&[tm, tn, rows, cols, tk]: &&[u32; 5]| {
         let groups = [n / i64::from(tn * cols * 4), m / i64::from(tm * rows), batch - 1];
         tm * tn <= limits.max_workgroup_invocations
@@ -70,9 +72,7 @@ pub(crate) fn tile_candidates(
         let reuse = 1.0 / (1.0 / f64::from(rows) + 1.0 / (4.0 * f64::from(cols)));
         let busy = (tiles / f64::from(machine.compute_units)).clamp(0.05, 1.0);
         let efficiency = p.peak_fraction * busy * reuse / (reuse + 1.0);
-        let computing = operations / (machine.peak.int8 * efficiency).max(1e-3);
         let strips = tiles * (tile_m as f64 * 4.0 + tile_n as f64 * b_element_bytes) * k as f64;
-        let strips = strips / machine.cache_bandwidth_gb_s.max(1e-3);
         let steps = (k as f64 / f64::from(tk * 16)).ceil();
         let lanes = tiles * f64::from(tm * tn);
         // Loads of an invocation per step: words of the first operand, vec4s of words of the second.
@@ -81,31 +81,37 @@ pub(crate) fn tile_candidates(
         let latencies = p.fixed_latencies
             + steps * (p.step_latencies + p.a_load_latencies * a_loads + p.b_load_latencies * b_loads)
             + p.store_latencies * f64::from(rows * cols);
-        let waiting = waiting(problem, lanes, latencies) + barriers(problem, lanes, 2.0 * steps);
-        Candidate {
-            knobs: Config { threads_m: tm, threads_n: tn, rows, columns: cols, tile_k: tk }.knobs(),
-            cost: computing.max(streaming).max(strips).max(waiting) + machine.launch_us * 1e3,
-            reason: format!("{tiles} tiles of {tile_m}x{tile_n} for {m}x{n}x{k} by dot products of four"),
-        }
+        let estimate = Estimate {
+            memory,
+            cache: strips / machine.cache_bandwidth_gb_s.max(1e-3),
+            compute: operations / (machine.peak.int8 * efficiency).max(1e-3),
+            latency: waiting(problem, lanes, latencies) + barriers(problem, lanes, 2.0 * steps),
+            ..Estimate::for_dispatches(problem, 1.0)
+        };
+        let config = Config { threads_m: tm, threads_n: tn, rows, columns: cols, tile_k: tk };
+        let reason = format!(
+            "{tiles} tiles of {tile_m}x{tile_n} for M x N x K = {m}x{n}x{k} by dot products of four elements"
+        );
+        Candidate::new(&config, estimate, reason)
     };
     TILES.iter().filter(fits).map(candidate).collect()
 }
 
-/// Cost parameters. All are positive; `latencies` are multiples of the memory latency.
+/// Cost parameters of 8-bit matmuls with `tiled_dot.wgsl`. All are positive; `latencies` are multiples of the memory latency.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Params {
-    /// Memory latencies before the first step and after the last step.
+    /// Fixed time before the first step along K and after the last step, in memory latencies.
     fixed_latencies: f64,
-    /// Memory latencies per load of a word of the first operand.
+    /// Time to load a word of four elements of the first operand, in memory latencies.
     a_load_latencies: f64,
-    /// Memory latencies per load of four words of the second operand.
+    /// Time to load four words of the second operand, in memory latencies.
     b_load_latencies: f64,
-    /// Fraction of the peak operations per second that multiplying from registers would reach; 0 to 1.
+    /// Fraction of the peak 8-bit operations per second that the kernel would reach if all operands were in registers; 0 to 1.
     peak_fraction: f64,
-    /// Memory latencies per step along K.
+    /// Time of a step along K without its loads, in memory latencies.
     step_latencies: f64,
-    /// Memory latencies per vec4 of the result.
+    /// Time to store a vec4 of the result, in memory latencies.
     store_latencies: f64,
 }
 
@@ -113,13 +119,13 @@ impl Parameters for Params {
     const GROUP: &str = "tiled_dot";
 }
 
-/// Bytes of workgroup memory of both tiles.
+/// Returns the workgroup memory of the K-tiles of both operands, in bytes.
 fn workgroup_bytes([tm, tn, rows, cols, tk]: [u32; 5]) -> u32 {
     (tm * rows * tk + tk * 4 * tn * cols) * 16
 }
 
-/// Declares the parts of the shader that do not depend on the operands' layouts, and returns the grid for `batch`
-/// matmuls.
+/// Declares the parts of `tiled_dot.wgsl` that do not depend on the operands' layouts, and returns the dispatch grid
+/// for `batch` matmuls.
 pub(crate) fn declare_matmul(
     shader: &mut Shader<'_>,
     config: Config,

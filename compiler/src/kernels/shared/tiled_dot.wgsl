@@ -2,22 +2,24 @@
 // x N)`. Tiles hold words of four elements along K. A workgroup computes TILE_M x TILE_N elements, an invocation ROWS
 // rows of COLS vec4s of columns, by dot products of words.
 //
-// Replaced: the knobs, the signs, the sizes and the three hooks. Hooks are only called inside the matrices. `load_b`
-// returns zeros past K and is undefined past N.
+// The compiler replaces the knobs, the flags for signed operands, the sizes and the three hooks. `load_a` and `store` are
+// only called inside their matrices. `load_b` returns zeros for rows past K; what it returns for columns past N is never
+// stored.
 
 const THREADS_M = 8u;
 const THREADS_N = 8u;
 const ROWS = 4u;
 const COLS = 1u;
-/// K of a tile, in vec4s of words.
+/// Size of a K-tile, in vec4s of words (16 elements).
 const TILE_K = 2u;
 const TILE_M = THREADS_M * ROWS;
 const TILE_N4 = THREADS_N * COLS;
 const THREADS = THREADS_M * THREADS_N;
-/// True if the elements of a, or of b, are 128 less than their values.
+/// True if the top bits of the first operand are flipped, so that its elements are 128 less than their values.
 const FLIP_A = false;
+/// True if the top bits of the second operand are flipped, so that its elements are 128 less than their values.
 const FLIP_B = false;
-/// A word of four ones: the dot product with it is a sum.
+/// A word of four ones. The dot product of a word with it is the sum of the word's elements.
 const ONES = 0x01010101u;
 const_assert !(FLIP_A && FLIP_B);
 
@@ -29,16 +31,16 @@ fn size_m() -> u32 { return 32u; }
 fn size_n() -> u32 { return 32u; }
 fn size_k() -> u32 { return 32u; }
 
-/// Four elements of row `row` of a, from column `4 * k4`, as a word.
+/// Loads four elements of row `row` of the first operand, from K position `4 * k4`, as a word of four bytes.
 fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return a_buffer[(batch * 32u + row) * 8u + k4]; }
-/// Rows `4 * k4 ..` of four columns from `4 * n4` on of b, one word per column.
+/// Loads rows `4 * k4 ..` of four columns of the second operand, from column `4 * n4`: one word of four bytes per column.
 fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return b_buffer[(batch * 8u + k4) * 8u + n4]; }
-/// Stores four elements of row `row`, from column `4 * n4`.
+/// Applies the epilogue to four elements of row `row` of the result, from column `4 * n4`, and stores them.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) { result[(batch * 32u + row) * 8u + n4] = v; }
-/// The dot product of two words of four elements.
+/// Returns the dot product of two words, each of four 8-bit elements.
 fn dot4(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b); }
 
-/// Four 8-bit elements, each in 32 bits, as a word.
+/// Packs four 8-bit elements, each in 32 bits, into a word.
 fn pack_bytes(v: vec4<u32>) -> u32 {
     return insertBits(insertBits(insertBits(v.x, v.y, 8u, 24u), v.z, 16u, 16u), v.w, 24u, 8u);
 }
@@ -61,10 +63,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var acc: array<vec4<i32>, ROWS * COLS>;
     // unroll
     for (var i = 0u; i < ROWS * COLS; i++) { acc[i] = vec4<i32>(); }
-    // Sums of the rows of a and of the columns of b, for the sign correction.
+    // Sum of the elements of each row of the first operand, for the sign correction.
     var sums_a: array<i32, ROWS>;
     // unroll
     for (var i = 0u; i < ROWS; i++) { sums_a[i] = 0i; }
+    // Sum of the elements of each column of the second operand, for the sign correction.
     var sums_b: array<vec4<i32>, COLS>;
     // unroll
     for (var i = 0u; i < COLS; i++) { sums_b[i] = vec4<i32>(); }

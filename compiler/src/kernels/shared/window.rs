@@ -1,5 +1,5 @@
-//! Kernels that slide windows over images: geometry as constants, coordinates, the bias as the first step of the
-//! epilogue, and filters in slices of four channels.
+//! Shared code of kernels that slide windows over images, such as convolution and pooling. It declares the window
+//! geometry as WGSL constants, moves the bias into the epilogue, and packs filters in slices of four channels.
 
 use crate::error::OpError;
 use crate::ir::dim::Dim;
@@ -12,26 +12,27 @@ use crate::shader::pack::presets::{FOUR_TEXTURES, I4O4};
 use crate::shader::problem::{Operand, Placement, Problem};
 use crate::shader::{Grid, Shader};
 
-/// Window axes, slowest first. A tensor with fewer spatial axes has the last of them.
+/// Names of the spatial axes of a window, slowest-varying first. A tensor with fewer than three spatial axes has the
+/// last axes of this list.
 pub(crate) const AXES: [&str; 3] = ["Z", "Y", "X"];
 
-/// Windows along three spatial axes. A missing axis has a window of one position.
+/// Window geometry along the three spatial axes z, y and x. An axis that the operator lacks has a window of one position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Windows {
     pub(crate) kernel: [usize; 3],
     pub(crate) stride: [usize; 3],
     pub(crate) dilation: [usize; 3],
-    /// Padding before the image.
+    /// Padding before the image, in pixels per axis.
     pub(crate) begin: [usize; 3],
-    /// Padding after the image.
+    /// Padding after the image, in pixels per axis.
     pub(crate) end: [usize; 3],
-    /// Trailing axes of the tensor that are left out because image, result and window have one position along them.
+    /// Number of trailing axes that are left out, because image, result and window have one position along each of them.
     pub(crate) dropped_axes: usize,
 }
 
 impl Windows {
-    /// The windows of a convolution. Kernels compute neighbors along the last axis together, so trailing axes of one
-    /// position are dropped: an image of one column becomes a line.
+    /// Returns the window geometry of a convolution. Kernels compute neighbors along the last axis together, so
+    /// trailing axes of one position are dropped: an image of one column becomes a line.
     pub(crate) fn from_conv(op: &Conv, problem: &Problem<'_>) -> Option<Self> {
         let filters = problem.operands.get(1)?;
         let kernel: Vec<usize> = filters.shape.get(2..)?.iter().map(known).collect::<Option<_>>()?;
@@ -48,7 +49,7 @@ impl Windows {
         Some(Self { dropped_axes, ..windows })
     }
 
-    /// The windows of an operator's attributes, one number per spatial axis.
+    /// Creates the window geometry from an operator's attributes, which have one number per spatial axis.
     pub(crate) fn new(
         kernel: &[usize],
         strides: &[usize],
@@ -66,13 +67,13 @@ impl Windows {
         }
     }
 
-    /// Returns the sizes of `[N, C, spatial..]` along the three axes.
+    /// Returns the sizes of a tensor `[N, C, spatial..]` along z, y and x. Axes that the tensor lacks have size 1.
     pub(crate) fn sizes(&self, shape: &[Dim]) -> [Dim; 3] {
         spatial(shape.get(..shape.len() - self.dropped_axes).unwrap_or(shape))
     }
 
-    /// Replaces `BATCH_INNER`, `batches`, and the sizes of the source and the result along `axes` (`in_w`, `out_w` and
-    /// so on).
+    /// Replaces the declarations of the batch (`BATCH_INNER`, `batches`), and of the sizes of the source and the result
+    /// along `axes` (`in_w`, `out_w` and so on).
     pub(crate) fn declare_image(&self, shader: &mut Shader<'_>, axes: &[usize]) {
         shader.constant("BATCH_INNER", shader.problem.result.is_slices4());
         let [source, result] = [&shader.problem.operands[0], &shader.problem.result].map(|o| o.shape.clone());
@@ -80,7 +81,7 @@ impl Windows {
         self.declare_sizes(shader, axes, [&source, &result]);
     }
 
-    /// Replaces the sizes of the source and the result along `axes`.
+    /// Replaces the declarations of the sizes of the source and the result along `axes` (`in_w`, `out_w` and so on).
     pub(crate) fn declare_sizes(
         &self,
         shader: &mut Shader<'_>,
@@ -93,12 +94,12 @@ impl Windows {
         }
     }
 
-    /// True if an image of this rank has a third spatial axis.
+    /// True if an image of rank `rank` has a third spatial axis, z.
     pub(crate) fn deep(&self, rank: usize) -> bool {
         rank - self.dropped_axes == 5
     }
 
-    /// Coordinates of four channels of `[N, C, spatial..]` at a position along the three axes.
+    /// Returns the coordinates of four channels of a tensor `[N, C, spatial..]` at a position along z, y and x.
     pub(crate) fn vec4_channels(
         &self,
         rank: usize,
@@ -111,17 +112,18 @@ impl Windows {
         at
     }
 
-    /// Number of taps.
+    /// Returns the number of taps of a window.
     pub(crate) fn taps(&self) -> usize {
         self.kernel.iter().product()
     }
 
-    /// Returns, for each axis, true if taps of the first or the last window fall outside the image.
+    /// Returns, for z, y and x, true if taps of the first or the last window fall outside the image.
     pub(crate) fn padded(&self) -> [bool; 3] {
         [0, 1, 2].map(|i| self.begin[i] > 0 || self.end[i] > 0)
     }
 
-    /// Replaces `KERNEL_X`, `STRIDE_X`, `DILATION_X` and `PAD_X`, and the same constants of the other axes.
+    /// Replaces the constants of the window geometry along `axes`: `KERNEL_X`, `STRIDE_X`, `DILATION_X`, `PAD_X`, and
+    /// likewise for y and z.
     pub(crate) fn declare(&self, shader: &mut Shader<'_>, axes: &[usize]) {
         for &i in axes {
             let name = AXES[i];
@@ -133,8 +135,8 @@ impl Windows {
     }
 }
 
-/// Replaces `GUARD_X`, and the same constants of the other axes: true if reads of operand `index` must be masked
-/// outside the image along that axis. `outside` is true for axes along which reads may fall outside.
+/// Replaces the constants `GUARD_X`, `GUARD_Y` and `GUARD_Z` along `axes`: true if reads of operand `index` outside the
+/// image must be masked along that axis. `outside` is true for axes along which the kernel reads outside the image.
 pub(crate) fn declare_guards(shader: &mut Shader<'_>, index: usize, axes: &[usize], outside: [bool; 3]) {
     let guards = shader.texture_guards_for_reads(index, outside);
     for &i in axes {
@@ -142,7 +144,7 @@ pub(crate) fn declare_guards(shader: &mut Shader<'_>, index: usize, axes: &[usiz
     }
 }
 
-/// Returns the last elements of a list as three numbers; missing ones are `default`.
+/// Returns the last three elements of a list. A shorter list is filled at the front with `default`.
 pub(crate) fn last_three(list: &[usize], default: usize) -> [usize; 3] {
     let mut out = [default; 3];
     for (slot, value) in out.iter_mut().rev().zip(list.iter().rev()) {
@@ -151,7 +153,7 @@ pub(crate) fn last_three(list: &[usize], default: usize) -> [usize; 3] {
     out
 }
 
-/// Returns the spatial sizes of `[N, C, spatial..]` as three sizes.
+/// Returns the spatial sizes of a tensor `[N, C, spatial..]` along z, y and x. Axes that the tensor lacks have size 1.
 pub(crate) fn spatial(shape: &[Dim]) -> [Dim; 3] {
     let mut out = [Dim::known(1), Dim::known(1), Dim::known(1)];
     for (slot, value) in out.iter_mut().rev().zip(shape.iter().skip(2).rev()) {
@@ -160,30 +162,31 @@ pub(crate) fn spatial(shape: &[Dim]) -> [Dim; 3] {
     out
 }
 
-/// Coordinates of a vec4 of channels of `[N, C, spatial..]`.
+/// Returns the coordinates of a vec4 of channels of a tensor `[N, C, spatial..]`.
 pub(crate) fn vec4_channels(rank: usize, batch: &str, slice: &str, spatial: [&str; 3]) -> Coordinates {
     Coordinates::vec4(axes(rank, batch, slice, spatial), 1)
 }
 
-/// Coordinates of `[N, C, spatial..]`.
+/// Returns the coordinates of an element of a tensor `[N, C, spatial..]` as a list of variable names, one per axis.
 pub(crate) fn axes(rank: usize, batch: &str, channel: &str, spatial: [&str; 3]) -> Vec<String> {
     let first = 5usize.saturating_sub(rank);
     let spatial = spatial.iter().skip(first).map(|s| (*s).to_string());
     [batch.to_string(), channel.to_string()].into_iter().chain(spatial).collect()
 }
 
-/// Returns a size that does not depend on symbols.
+/// Returns the value of a size, or `None` if it depends on symbols.
 pub(crate) fn known(dim: &Dim) -> Option<usize> {
     usize::try_from(dim.as_known()?).ok()
 }
 
-/// Returns the problem with operand 2, a bias of one value per channel, added in the first step of the epilogue.
-/// `steps` holds the new epilogue. Without that operand the problem is returned as it is.
+/// Returns the problem with its bias moved into the epilogue: the first step adds operand 2, which has one value per
+/// channel. `steps` stores the new epilogue. A problem without operand 2 is returned unchanged.
 pub(crate) fn with_bias<'s>(problem: &'s Problem<'_>, steps: &'s mut Vec<EpilogueStep>) -> Problem<'s> {
     with_bias_at(2, problem, steps)
 }
 
-/// Like [`with_bias`], for a bias that is operand `index`, the last operand of the operator.
+/// Moves the bias of a problem into the epilogue like [`with_bias`], for a bias that is operand `index`, the last
+/// operand of the operator.
 pub(crate) fn with_bias_at<'s>(
     index: u32,
     problem: &'s Problem<'_>,
@@ -207,18 +210,19 @@ pub(crate) fn with_bias_at<'s>(
     out
 }
 
-/// Returns name and size of the four axes of filters `[group * O, I, taps]`, or `[group * I, O, taps]` if `swapped`.
+/// Returns letter and size of the four axes of convolution filters `[group * O, I, taps]`, or `[group * I, O, taps]` if
+/// `swapped`: group, output channels, input channels, taps.
 fn filter_axes(filters: &Constant, group: usize, swapped: bool) -> Result<[(char, usize); 4], OpError> {
     let [a, b, taps @ ..] = filters.shape.as_slice() else {
-        return Err(OpError::new("filters have two axes of channels"));
+        return Err(OpError::new("convolution filters need two channel axes"));
     };
     let [first, second] = if swapped { ['I', 'O'] } else { ['O', 'I'] };
     Ok([('G', group), (first, a / group.max(1)), (second, *b), ('S', taps.iter().product())])
 }
 
-/// Packs filters into blocks of `slices` slices of four outputs: per block, per tap, per slice of four inputs, per
-/// slice of the block, per input a vec4 of outputs. With several groups, the block size must divide the outputs of a
-/// group.
+/// Packs convolution filters as vec4s of four output channels. The order, slowest first, is: block of `slices` output
+/// slices, tap, input slice, output slice of the block, input channel of the slice. If the convolution has several
+/// groups, the output channels of a group must fill whole blocks.
 pub(crate) fn pack_filters(
     filters: &Constant,
     device: DeviceType,
@@ -229,8 +233,8 @@ pub(crate) fn pack_filters(
     Ok(I4O4.packed(filters, &filter_axes(filters, group, swapped)?, &[('n', slices)], device))
 }
 
-/// Replaces the hook `weight`, which reads a vec4 of such filters. If the target prefers four textures, replaces the
-/// hook `weights`, which reads the four vectors of a slice of inputs.
+/// Replaces the hook `weight`, which reads a vec4 of packed convolution filters. If the target prefers filters in four
+/// textures, replaces the hook `weights` instead, which reads the four vectors of an input slice.
 pub(crate) fn read_filters(
     shader: &mut Shader<'_>,
     filters: &Constant,
@@ -263,24 +267,24 @@ pub(crate) fn read_packed(shader: &mut Shader<'_>, name: &str, packed: Packed) {
     shader.replace(name, format!("fn {name}(i: u32) -> vec4<f32> {{ return vec4<f32>({vector}); }}\n"));
 }
 
-/// True if a packed operand can be bound on the target.
+/// True if a packed constant is small enough to be bound as a storage buffer on the target.
 pub(crate) fn fits(problem: &Problem<'_>, packed: &Packed) -> bool {
     packed.bytes() <= problem.target.limits.max_storage_buffer_range
 }
 
-/// Returns the constant of operand `index`, if it can be packed in another layout.
+/// Returns the constant of operand `index`, or `None` if the operand is not constant.
 pub(crate) fn constant<'a>(problem: &Problem<'a>, index: usize) -> Option<&'a Constant> {
     let operand: &Operand<'a> = problem.operands.get(index)?;
     operand.constant
 }
 
-/// Number of groups of `by` that hold `n`.
+/// Returns the number of groups of `by` items that `n` items need: `n / by`, rounded up.
 pub(crate) fn groups_for(n: i64, by: u32) -> i64 {
     (n + i64::from(by) - 1) / i64::from(by)
 }
 
-/// Returns the number of workgroups along each axis: `[x, y]` invocations each along the first two, one each along the
-/// third. Returns `None` if a limit is exceeded.
+/// Returns the number of workgroups along each axis of a grid of invocations. A workgroup has `[x, y]` invocations
+/// along the first two axes and one along the third. Returns `None` if a limit of the target is exceeded.
 pub(crate) fn workgroups(
     problem: &Problem<'_>,
     [across, down, deep]: [i64; 3],
@@ -291,14 +295,15 @@ pub(crate) fn workgroups(
     groups.iter().zip(limits).all(|(g, limit)| *g <= i64::from(limit)).then_some(groups)
 }
 
-/// Returns the grid of these workgroups.
+/// Returns the dispatch grid for work items along three axes. A workgroup covers `x` by `y` by 1 items. It has `z`
+/// invocations along the third axis, which share the work of an item.
 pub(crate) fn grid([across, down, deep]: [Dim; 3], [x, y]: [u32; 2], z: u32) -> Grid {
     let groups = [across.ceil_div(i64::from(x)), down.ceil_div(i64::from(y)), deep];
     Grid { groups, workgroup: [x, y, z] }
 }
 
-/// Returns a two-axis workgroup shape for a grid: among the shapes of about `wanted` and at most `limit` invocations,
-/// the one that computes the fewest invocations past the grid's end.
+/// Returns a workgroup shape for a grid of `width` x `height` invocations: among the shapes of about `wanted` and at
+/// most `limit` invocations, the one with the fewest invocations past the grid's end.
 pub(crate) fn group_shape(wanted: u32, limit: u32, width: i64, height: i64) -> [u32; 2] {
     const SHAPES: [[u32; 2]; 12] =
         [[8, 8], [8, 4], [16, 4], [16, 8], [32, 2], [32, 4], [64, 1], [4, 8], [4, 4], [8, 2], [4, 2], [8, 1]];

@@ -8,29 +8,30 @@ use crate::ir::op::{BinaryFn, Element, Elementwise, Op, Reduce, UnaryFn};
 use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::DType;
 
-/// A mask value of at most this excludes its key.
+/// A mask value of this number or less excludes its key from attention.
 const EXCLUDED: f32 = -1e9;
-/// Finite mask value that excludes a key with any score.
+/// Finite mask value that excludes a key from attention, whatever its score.
 const FINITE: f32 = -1e30;
 
-/// One mask of the scores.
+/// One mask of attention scores.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Mask {
-    /// A tensor that is added to the scores.
+    /// A tensor that is added to the attention scores.
     Added(NodeId),
-    /// A condition. The score becomes `out` where the condition is not `keeps`.
+    /// A condition. Attention scores for which the condition is not `keeps` become `out`.
     Selected {
         /// Bool tensor.
         condition: NodeId,
-        /// Value of the condition that keeps the score.
+        /// Value of the condition for which an attention score is kept.
         keeps: bool,
-        /// Value that replaces a score.
+        /// Value that replaces the attention score of a masked key.
         out: f32,
     },
 }
 
 impl Mask {
-    /// Returns true if adding `out` to a score is equivalent to replacing the score by it: the key gets no weight.
+    /// Returns true if adding `out` to an attention score is equivalent to replacing the score by `out`, because the
+    /// key gets no weight either way.
     pub(super) fn excludes(&self) -> bool {
         match self {
             Self::Added(_) => true,
@@ -39,7 +40,8 @@ impl Mask {
     }
 }
 
-/// Returns true if no row of scores can be minus infinity throughout.
+/// Returns true if the masks leave at least one key in every row of scores, so that no row is minus infinity
+/// throughout.
 pub(super) fn leaves_a_key(graph: &Graph, masks: &[Mask], combined: NodeId) -> bool {
     let row_has_key = |id: NodeId| {
         floats(graph, id).map(|(shape, values)| {
@@ -84,8 +86,8 @@ fn is_finite(graph: &Graph, id: NodeId) -> bool {
     }
 }
 
-/// Combines all masks to one additive mask, folded to a constant where possible. Returns `None` without masks. The mask
-/// is f32, since the number that excludes a key may exceed the range of f16.
+/// Combines all masks of attention scores to one additive mask, folded to a constant where possible. Returns `None`
+/// without masks. The mask is f32, since the number that excludes a key may exceed the range of f16.
 pub(super) fn combine(graph: &mut Graph, masks: &[Mask], name: &str) -> Result<Option<NodeId>> {
     let mut sum: Option<NodeId> = None;
     for mask in masks {
@@ -111,7 +113,7 @@ pub(super) fn combine(graph: &mut Graph, masks: &[Mask], name: &str) -> Result<O
     Ok(sum)
 }
 
-/// Returns the operand of an expand; attention broadcasts its mask.
+/// Returns the operand of a mask's expand, because attention broadcasts its mask itself; otherwise the mask.
 fn unexpanded(graph: &Graph, id: NodeId) -> NodeId {
     match plain(graph, id) {
         Some((Op::Expand(_), operands)) => operands.first().copied().unwrap_or(id),
@@ -119,7 +121,8 @@ fn unexpanded(graph: &Graph, id: NodeId) -> NodeId {
     }
 }
 
-/// Adds a condition that is true for mask rows with a key; it broadcasts to the result of attention.
+/// Adds a node that is true for each row of a mask that leaves at least one key. The condition broadcasts to the result
+/// of attention.
 pub(super) fn row_has_key(graph: &mut Graph, mask: NodeId, name: &str) -> Result<NodeId> {
     let axes = graph.tensor(mask).rank().checked_sub(1).into_iter().collect();
     let largest = graph.add(Reduce { kind: ReduceKind::Max, axes, keepdims: true }, &[mask], name)?;
@@ -127,7 +130,7 @@ pub(super) fn row_has_key(graph: &mut Graph, mask: NodeId, name: &str) -> Result
     add_binary(graph, BinaryFn::Greater, largest, limit, name)
 }
 
-/// Clips the mask, so that minus infinity becomes a large finite number.
+/// Clips an attention mask, so that minus infinity becomes a large finite number.
 pub(super) fn finite(graph: &mut Graph, mask: NodeId, name: &str) -> Result<NodeId> {
     add_unary(graph, UnaryFn::Clip { low: FINITE, high: f32::INFINITY }, mask, name)
 }
@@ -139,7 +142,7 @@ fn folded(graph: &mut Graph, id: NodeId, name: &str) -> Result<NodeId> {
     }
 }
 
-/// The keys that a causal mask lets a query attend to.
+/// The range of keys that a causal mask lets a query attend to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Band {
     /// Maximum number of keys of a query; `None` if a query attends to all earlier keys.

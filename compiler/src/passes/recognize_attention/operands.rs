@@ -14,7 +14,7 @@ pub(super) fn without_scale(graph: &Graph, id: NodeId) -> (NodeId, f32) {
     }
 }
 
-/// Returns the key without its scale, and the scale. Swaps the last two axes of the key if `swap` is set.
+/// Returns the attention key without its scale, and the scale. Swaps the last two axes of the key if `swap` is set.
 pub(super) fn key(graph: &mut Graph, id: NodeId, swap: bool) -> Result<(NodeId, f32)> {
     let (k, outer) = without_scale(graph, id);
     let Some((Op::Transpose(transpose), Some(x))) =
@@ -55,7 +55,8 @@ pub(super) fn without_repetition(graph: &Graph, k: NodeId, v: NodeId) -> (NodeId
     }
 }
 
-/// Returns `x [B, H, T, D]` of `reshape(expand(reshape(x) to [B, H, 1, T, D]) to [B, H, n, T, D]) to [B, H n, T, D]`.
+/// Matches the repetition of key heads `reshape(expand(reshape(x) to [B, H, 1, T, D]) to [B, H, n, T, D]) to [B, H n,
+/// T, D]`; returns `x [B, H, T, D]`.
 fn unrepeated(graph: &Graph, id: NodeId) -> Option<NodeId> {
     let view = |id: NodeId, kind: fn(&Op) -> bool| {
         plain(graph, id).filter(|(op, _)| kind(op)).and_then(|_| only_operand(graph, id))

@@ -1,4 +1,4 @@
-//! Simplifies element functions: removes those without effect, and rewrites equivalent ones to one form.
+//! Simplifies elementwise operators: removes operators without effect, and rewrites equivalent ones to one form.
 //!
 //! Scalars merge only if the result changes by at most one rounding. They never merge before a function that turns
 //! a rounding difference into a step: `floor(x / 49)` must not become `floor(x * (1 / 49))`.
@@ -12,9 +12,10 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{BinaryFn, Element, Elementwise, UnaryFn};
 use crate::ir::tensor::DType;
 
-/// Number of elementwise users that are searched for a rounding function.
+/// Maximum depth to which the elementwise users of a value are searched for a rounding function.
 const ROUNDING_DEPTH: usize = 4;
-/// Shifts of at least this size are not merged: models add and subtract such numbers to round a value.
+/// Minimum absolute value of a shift that is not merged with other shifts: models add and subtract such large numbers to round a
+/// value.
 const ROUNDING_SHIFT: f32 = 65536.0;
 
 /// Removes `x + 0`, `x - 0`, `x * 1`, `x / 1`, `x and true`, `x or false`, and a cast to the same type.
@@ -43,7 +44,7 @@ pub(super) fn neutral(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     Ok(found.filter(|x| same_type_and_shape(graph, *x, id)))
 }
 
-/// Removes the first of two casts if it loses no information.
+/// Removes the first of two consecutive casts if that cast loses no information.
 pub(super) fn cast_of_cast(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((Element::Cast(to), operands)) = elementwise(graph, id) else { return Ok(None) };
     let Some((Element::Cast(through), inner)) = operands.first().and_then(|x| elementwise(graph, *x)) else {
@@ -136,12 +137,12 @@ pub(super) fn scalar(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     add_affine(graph, map.0, map.1, x, &name(graph, id)).map(Some)
 }
 
-/// Returns true if the reciprocal is exact: the number is a power of two.
+/// Returns true if the reciprocal of a number is exact, that is, if the number is a power of two.
 fn exact(c: f32) -> bool {
     c.is_normal() && (1.0 / c).is_normal() && c.to_bits() & 0x007f_ffff == 0
 }
 
-/// Returns true if a rounding, comparison or integer cast depends on the value through element functions.
+/// Returns true if a value reaches a rounding, a comparison or a cast to integers through a few elementwise operators.
 fn feeds_rounding(graph: &Graph, id: NodeId) -> bool {
     let mut frontier = vec![id];
     for _ in 0..ROUNDING_DEPTH {
@@ -164,7 +165,7 @@ fn feeds_rounding(graph: &Graph, id: NodeId) -> bool {
     false
 }
 
-/// Returns `(scale, shift, x)` of a float `x * scale + shift`, where `-x` also matches.
+/// Returns `(scale, shift, x)` of a float node that computes `x * scale + shift`; `-x` counts as a scale of -1.
 fn linear(graph: &Graph, id: NodeId) -> Option<(f32, f32, NodeId)> {
     affine(graph, id).or_else(|| {
         let x = unary_of(graph, id, UnaryFn::Neg)?;
@@ -172,7 +173,7 @@ fn linear(graph: &Graph, id: NodeId) -> Option<(f32, f32, NodeId)> {
     })
 }
 
-/// Merges two affine functions, unless the first has other users or the merged one rounds differently.
+/// Merges two consecutive affine functions, unless the first has other users or the merged function rounds differently.
 pub(super) fn affine_of_affine(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((s2, b2, inner)) = linear(graph, id) else { return Ok(None) };
     let Some((s1, b1, x)) = linear(graph, inner) else { return Ok(None) };
@@ -222,7 +223,7 @@ pub(super) fn bound(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     add_unary(graph, clip, x, &name(graph, id)).map(Some)
 }
 
-/// Returns the interval of a clip or ReLU.
+/// Returns the interval of values that a clip or ReLU keeps.
 fn interval(f: UnaryFn) -> Option<(f32, f32)> {
     match f {
         UnaryFn::Relu => Some((0.0, f32::INFINITY)),
@@ -231,7 +232,7 @@ fn interval(f: UnaryFn) -> Option<(f32, f32)> {
     }
 }
 
-/// Merges two clips whose intervals overlap.
+/// Merges two consecutive clips whose intervals overlap.
 pub(super) fn clip_of_clip(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((outer, inner)) = unary(graph, id) else { return Ok(None) };
     let Some((first, x)) = unary(graph, inner) else { return Ok(None) };

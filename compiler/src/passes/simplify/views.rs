@@ -1,4 +1,4 @@
-//! Simplifies views: removes those without effect, and merges a view of a view.
+//! Simplifies views such as reshapes and slices: removes views without effect, and merges a view of a view.
 
 use super::super::matching::{name, only_operand, plain, splat};
 use crate::error::Result;
@@ -80,7 +80,7 @@ pub(super) fn expand_of_expand(graph: &mut Graph, id: NodeId) -> Result<Option<N
     graph.add(Expand { shape }, &[x], &name(graph, id)).map(Some)
 }
 
-/// Removes an expand whose user broadcasts, if the result's shape stays the same.
+/// Removes an expand whose user broadcasts its operands itself, if the shape of the user's result stays the same.
 pub(super) fn expand_before_broadcast(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((op, operands)) = plain(graph, id) else { return Ok(None) };
     if !matches!(op, Op::Elementwise(_) | Op::MatMul(_)) {
@@ -148,13 +148,13 @@ fn unexpanded(graph: &mut Graph, id: NodeId) -> Result<NodeId> {
         .add_constant(Constant { dtype, shape: Vec::new(), encoding, strides: None, bytes }, &name(graph, id))
 }
 
-/// Returns true if the expand leaves the last two axes unchanged.
+/// Returns true if an expand leaves the last two axes of its operand unchanged.
 fn same_matrix(graph: &Graph, expanded: NodeId, x: NodeId) -> bool {
     let (a, b) = (&graph.tensor(expanded).shape, &graph.tensor(x).shape);
     b.len() >= 2 && a.iter().rev().zip(b.iter().rev()).take(2).all(|(a, b)| a == b)
 }
 
-/// Returns the only operand if it is a node of the wanted kind without an epilogue.
+/// Returns the only operand of a node if that operand has the wanted kind of operator and no epilogue.
 fn operand_of_kind(graph: &Graph, id: NodeId, kind: fn(&Op) -> bool) -> Option<NodeId> {
     let x = only_operand(graph, id)?;
     plain(graph, x).filter(|(op, _)| kind(op)).map(|_| x)

@@ -1,4 +1,5 @@
-//! Concatenations in place: the storage of the result and of its slices.
+//! Concatenations in place, whose operands are written directly into the result: the storage of the result and of its
+//! slices.
 
 use super::{PlannedValue, Planner, TENSOR_ALIGNMENT, ValueLocation};
 use crate::error::Result;
@@ -6,7 +7,8 @@ use crate::ir::graph::NodeId;
 use crate::shader::problem::Placement;
 
 impl Planner<'_> {
-    /// Returns the slice of a concatenation in place that a value is written to. Returns `None` if there is none.
+    /// Returns the slice of a concatenation's result that a value is written to directly. Returns `None` if there is
+    /// none.
     pub(super) fn concat_slice_for(&mut self, id: NodeId) -> Result<Option<ValueLocation>> {
         for user in self.graph.users(id) {
             let index = self.graph.operands(user).iter().position(|o| *o == id);

@@ -1,4 +1,4 @@
-//! Launches of one problem: selects a kernel and appends its dispatches.
+//! Launches of one kernel problem: selects a kernel and appends its dispatches to the plan.
 
 use std::collections::BTreeSet;
 
@@ -17,13 +17,14 @@ use crate::shader::pack::{Identity, Packed};
 use crate::shader::problem::{Operand, Placement, Problem};
 use crate::shader::quantized::QuantizedConstant;
 use crate::shader::resource::Resource;
-use crate::shader::{Bound, Launch};
+use crate::shader::{Bound, Launch, LaunchDraft};
 
-/// Constants up to this many bytes may be copied at will.
+/// Maximum bytes of a small constant. A function may pack a small constant again without penalty, although another function
+/// already packed it in another form.
 const SMALL_CONSTANT_BYTES: u64 = 1 << 16;
 
 impl Planner<'_> {
-    /// Returns a dense row-major copy of a value, which is made once.
+    /// Returns a dense row-major copy of a value. The copy is made at the first call.
     pub(super) fn dense_copy(&mut self, id: NodeId) -> Result<PlannedValue> {
         if let Some(value) = self.dense.get(&id) {
             return Ok(value.clone());
@@ -88,7 +89,7 @@ impl Planner<'_> {
         if choices.is_empty() {
             let types: Vec<String> = operands.iter().map(describe).collect();
             return Err(fail(format!(
-                "no kernel computes it on {} for {}",
+                "no kernel computes this node on {} for {}",
                 self.target.name,
                 types.join(", ")
             )));
@@ -100,7 +101,7 @@ impl Planner<'_> {
         }
         let plain = self.plain_constants(operands);
         let packed = self.options.packed.as_deref();
-        let reuses_constants = |launches: &[Launch]| reuses_constants(packed, &plain, launches);
+        let reuses_constants = |launches: &[LaunchDraft]| reuses_constants(packed, &plain, launches);
         let reuse_cost_ratio = match self.options.avoid_weight_copies {
             true => self.params.reuse_max_cost_ratio_avoiding_copies,
             false => self.params.reuse_max_cost_ratio,
@@ -147,9 +148,10 @@ impl Planner<'_> {
     ) -> Option<usize> {
         let locations: Vec<Option<usize>> = operands.iter().map(|v| v.location.allocation()).collect();
         let time = (self.now, self.last_use(node));
-        let of = (problem.operands.as_slice(), problem.arity);
+        let with_arity = (problem.operands.as_slice(), problem.arity);
         let launched = (in_place, &*launches);
-        let overwritten = self.allocations.overwrite_operand(launched, of, &locations, &problem.result, time);
+        let overwritten =
+            self.allocations.overwrite_operand(launched, with_arity, &locations, &problem.result, time);
         let separate = self.target.limits.separate_read_write_buffers;
         if let (Some(allocation), Some(last), true) = (overwritten, launches.last_mut(), separate)
             && let Some(merged) = allocations::merge_bindings(last, &locations, allocation)
@@ -159,7 +161,7 @@ impl Planner<'_> {
         overwritten
     }
 
-    /// Returns the candidates of a problem by cost, a preferred candidate first.
+    /// Returns the candidates of a problem in order of cost, except that a candidate that the options prefer comes first.
     fn choices(&self, problem: &Problem<'_>) -> Vec<Choice> {
         let tuning = self.options.tuning.as_deref();
         let mut choices = candidates(problem, self.options.prefer_kernel.as_deref(), tuning);
@@ -172,7 +174,8 @@ impl Planner<'_> {
         choices
     }
 
-    /// Returns the constants that a launch can read in the model's order, for each operand.
+    /// Returns, for each operand that is a constant, the constant in the model's element order, as a launch can read it
+    /// without packing.
     fn plain_constants(&self, operands: &[PlannedValue]) -> Vec<Option<Packed>> {
         operands
             .iter()
@@ -183,7 +186,7 @@ impl Planner<'_> {
             .collect()
     }
 
-    /// Appends the dispatches of launches of a node.
+    /// Appends the dispatches of a node's launches to the plan.
     fn append_dispatches(
         &mut self,
         launches: Vec<Launch>,
@@ -237,7 +240,8 @@ impl Planner<'_> {
         same && self.target.limits.separate_read_write_buffers
     }
 
-    /// Launches into a scratch tensor and copies the result to its location.
+    /// Launches a node's kernel with a scratch tensor as its result, and copies the scratch tensor to the result's
+    /// location.
     fn launch_through_copy(
         &mut self,
         id: Option<NodeId>,
@@ -260,12 +264,12 @@ impl Planner<'_> {
     }
 }
 
-/// True if all large constants that the launches read are in `packed`, or if there is no such set. `plain` are the
-/// constants of the operands in the model's order.
+/// True if all large constants that the launches read are in `packed`, the set of constants that other functions packed, or if
+/// `packed` is `None`. `plain` are the operands that are constants, in the model's element order.
 fn reuses_constants(
     packed: Option<&BTreeSet<Identity>>,
     plain: &[Option<Packed>],
-    launches: &[Launch],
+    launches: &[LaunchDraft],
 ) -> bool {
     packed.is_none_or(|packed| {
         let repacked = launches.iter().flat_map(|launch| &launch.packed);

@@ -5,8 +5,9 @@ use crate::error::OpError;
 use crate::plan::choice::Choice;
 use crate::plan::params::Params;
 use crate::plan::{device_limits, faults};
-use crate::shader::Launch;
+use crate::shader::launch::specialize_all;
 use crate::shader::problem::Problem;
+use crate::shader::{Launch, LaunchDraft};
 
 /// Returns the launches of the selected candidate and moves the candidate to the front. The cheapest candidate is
 /// selected, with these exceptions:
@@ -18,46 +19,47 @@ use crate::shader::problem::Problem;
 /// - A candidate that writes partial texels cannot write a texture. The result is `None` if such a candidate, plus a
 ///   copy from a buffer to the texture, is cheaper than all others.
 ///
-/// If `forced`, the result is `None` as soon as a candidate that writes partial texels is first, whatever others cost.
+/// With `forced`, the result is `None` if the search reaches a candidate that writes partial texels, whatever the other
+/// candidates cost.
 pub(super) fn select_launches(
     problem: &Problem<'_>,
     choices: &mut [Choice],
     forced: bool,
-    (reuse_cost_ratio, reuses_constants): (f64, impl Fn(&[Launch]) -> bool),
+    (reuse_cost_ratio, reuses_constants): (f64, impl Fn(&[LaunchDraft]) -> bool),
     params: &Params,
-) -> std::result::Result<Option<Vec<Launch>>, OpError> {
+) -> Result<Option<Vec<Launch>>, OpError> {
     let machine = &problem.target.machine;
     let copied_bytes = 2.0 * problem.result.bytes(problem.bounds) as f64;
     let copy = machine.launch_us * 1e3 + copied_bytes / machine.bandwidth_gb_s;
     let mut limit = f64::INFINITY;
     let mut refused = None;
     // The cheapest candidate that needs its own copy of constants.
-    let mut copying: Option<(usize, Vec<Launch>)> = None;
+    let mut copying: Option<(usize, Vec<LaunchDraft>)> = None;
     // The cheapest candidate with a long shader, on drivers that fail on some.
-    let mut long: Option<(usize, Vec<Launch>)> = None;
+    let mut long: Option<(usize, Vec<LaunchDraft>)> = None;
     for at in 0..choices.len() {
         let choice = &choices[at];
         if choice.candidate.cost > limit {
             break;
         }
-        let launches = (choice.kernel.launches)(problem, &choice.candidate)?;
-        let over = device_limits::exceeded(&launches, problem.bounds, problem.target);
-        if let Some(reason) = over.or_else(|| faults::refused(&launches, problem.target)) {
+        let drafts = (choice.kernel.launches)(problem, &choice.candidate)?;
+        let over = device_limits::exceeded(&drafts, problem.bounds, problem.target);
+        if let Some(reason) = over.or_else(|| faults::refused(&drafts, problem.target)) {
             refused = Some(reason);
             continue;
         }
-        if !launches.iter().any(|launch| launch.partial_texels) {
-            if faults::too_long(&launches, problem.target, params) {
+        if !drafts.iter().any(|launch| launch.partial_texels) {
+            if faults::too_long(&drafts, problem.target, params)? {
                 limit = limit.min(choice.candidate.cost * params.short_shader_max_cost_ratio);
-                long.get_or_insert((at, launches));
+                long.get_or_insert((at, drafts));
                 continue;
             }
-            if reuses_constants(&launches) {
+            if reuses_constants(&drafts) {
                 choices[..=at].rotate_right(1);
-                return Ok(Some(launches));
+                return specialize_all(drafts).map(Some);
             }
             limit = limit.min(choice.candidate.cost * reuse_cost_ratio);
-            copying.get_or_insert((at, launches));
+            copying.get_or_insert((at, drafts));
             continue;
         }
         if forced {
@@ -66,9 +68,9 @@ pub(super) fn select_launches(
         limit = limit.min(choice.candidate.cost + copy);
     }
     match (copying.or(long), refused) {
-        (Some((at, launches)), _) => {
+        (Some((at, drafts)), _) => {
             choices[..=at].rotate_right(1);
-            Ok(Some(launches))
+            specialize_all(drafts).map(Some)
         }
         (None, Some(reason)) if limit == f64::INFINITY => Err(OpError::new(reason)),
         _ => Ok(None),

@@ -25,7 +25,7 @@ use crate::plan::views::{is_view, view};
 use crate::shader::problem::{Placement, dense_strides};
 
 impl Planner<'_> {
-    /// Returns the storage of a state. Adds it at the first call.
+    /// Returns the location of a state's storage. Adds the state to the plan at the first call.
     fn state_location(&mut self, name: &str, tensor: &TensorDesc) -> Result<ValueLocation> {
         if let Some(known) = self.states.iter().position(|state| state.name == name) {
             return Ok(ValueLocation::State(known));
@@ -60,13 +60,14 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Writes new rows into the storage of the updated value, unless their node wrote them there.
+    /// Writes the new rows of an update into the storage of the updated value, unless the node that computes the rows
+    /// wrote them there.
     pub(super) fn update(&mut self, id: NodeId, update: &Update) -> Result<()> {
         let graph = self.graph;
         let [whole, part] = graph.operands(id)[..] else {
             return Err(Error::internal(
                 "plan",
-                format!("`{}` does not have two operands", graph.node(id).name),
+                format!("the update `{}` does not have two operands", graph.node(id).name),
             ));
         };
         let desc = graph.tensor(id);
@@ -89,7 +90,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Returns the place in a state's storage where a node's result needs no copy. Returns `None` if there is none.
+    /// Returns the place in a state's storage where a node can write its result without a later copy. Returns `None` if
+    /// there is none.
     pub(super) fn place_in_state(&self, id: NodeId) -> Option<PlannedValue> {
         let graph = self.graph;
         // Follow views to the update. Each value on the way must have a single user.
@@ -131,7 +133,7 @@ impl Planner<'_> {
         Some(value)
     }
 
-    /// Copies values that no update wrote into their states.
+    /// Copies the final value of each state into the state's storage, unless updates already wrote it there.
     pub(super) fn finish_states(&mut self) -> Result<()> {
         let graph = self.graph;
         // A state may be stored into another one, so all are read before the first is written.
@@ -158,7 +160,7 @@ impl Planner<'_> {
     }
 }
 
-/// Returns the place of the new rows of an update in the updated value.
+/// Returns the place of an update's new rows inside the updated value.
 fn updated_rows(whole: &PlannedValue, update: &Update, part: &TensorDesc) -> PlannedValue {
     let (strides, offset) = match &whole.placement {
         Placement::Strided { strides, offset } => (strides.clone(), offset.clone()),

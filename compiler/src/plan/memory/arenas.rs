@@ -1,10 +1,11 @@
 //! Several arenas, for devices on which no dispatch may read one range of a buffer and write another.
 //!
 //! This is graph coloring: pairs of tensors that must be in different arenas are edges, arenas are colors. A beam
-//! search assigns tensors to arenas in the order of their first dispatch. The beam keeps the partitions with the fewest
-//! bytes. It drops a partition if another one has the same live tensors in the same arenas and no larger arena, so that
-//! the kept partitions differ in their future. The bytes of an arena are estimated by the largest sum of live sizes,
-//! which real placements come close to. The arenas of the best partitions are then planned like single arenas.
+//! search assigns tensors to arenas in the order of their first dispatch; a partition is an assignment so far. The beam
+//! keeps the partitions with the fewest bytes. It drops a partition if another one has the same live tensors in the
+//! same arenas and no larger arena, so that the kept partitions lead to different results. The bytes of an arena are
+//! estimated by the largest sum of live sizes, because real placements come close to it. The arenas of the best
+//! partitions are then planned like single arenas.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ const BEAM_WIDTH: usize = 96;
 /// Number of final partitions whose arenas are planned.
 const PLANNED_PARTITIONS: usize = 4;
 
-/// Places all tensors. `separated` are the pairs that must be in different arenas.
+/// Places all tensors in arenas. `separated` are the pairs of tensors that must be in different arenas.
 pub(super) fn plan(ranges: &[LiveRange], separated: &[(usize, usize)]) -> MemoryPlan {
     let single = super::plan(ranges);
     if separated.is_empty() {
@@ -39,16 +40,16 @@ pub(super) fn plan(ranges: &[LiveRange], separated: &[(usize, usize)]) -> Memory
     }
 }
 
-/// An assignment of the first tensors to arenas.
+/// A partition of the beam search: an assignment to arenas of the first tensors, in order of their first dispatch.
 #[derive(Debug, Clone, Default)]
 struct Partition {
-    /// Live tensors with their arenas, in order of the tensors.
+    /// Index and arena of each live tensor, in the order in which the tensors were assigned.
     live: Vec<(usize, usize)>,
-    /// Live bytes of each arena now, and their maximum so far.
+    /// For each arena, the bytes of its tensors that are live now, and the maximum of this number so far.
     arenas: Vec<(u64, u64)>,
-    /// Index of the partition in the previous beam that this one extends.
+    /// Index, in the previous beam, of the partition that this partition extends by one tensor.
     parent: usize,
-    /// Arena of the last tensor.
+    /// Arena of the tensor that this partition assigned last.
     arena: usize,
 }
 
@@ -57,13 +58,14 @@ impl Partition {
         self.arenas.iter().map(|(_, max)| max).sum()
     }
 
-    /// True if no arena is larger than in another partition, which may have further arenas.
+    /// True if no arena of this partition is larger than the same arena of another partition, which may have further
+    /// arenas.
     fn dominates(&self, other: &Self) -> bool {
         let mut pairs = self.arenas.iter().zip(&other.arenas);
         self.arenas.len() <= other.arenas.len() && pairs.all(|(a, b)| a.1 <= b.1)
     }
 
-    /// Removes tensors whose last use is before dispatch `from`.
+    /// Removes the tensors whose last use is before dispatch `from` from the partition's live tensors.
     fn release(&mut self, ranges: &[LiveRange], from: usize) {
         let arenas = &mut self.arenas;
         self.live.retain(|(index, arena)| {
@@ -75,7 +77,7 @@ impl Partition {
         });
     }
 
-    /// Returns this partition extended by a tensor in an existing or new arena. `parent` is this partition's index.
+    /// Returns this partition extended by a tensor in an existing or new arena. `parent` is this partition's index in the beam.
     fn with(&self, parent: usize, ranges: &[LiveRange], index: usize, arena: usize) -> Self {
         let mut partition = Self { parent, arena, ..self.clone() };
         if arena == partition.arenas.len() {
@@ -88,15 +90,15 @@ impl Partition {
         partition
     }
 
-    /// Sort key, less is better: bytes, number of arenas, and largest arena first, because unequal arenas fit more
-    /// later.
+    /// Sort key of a partition, smaller is better: fewer bytes, then fewer arenas, then a larger largest arena, because unequal
+    /// arenas fit more tensors later.
     fn rank(&self) -> (u64, usize, Reverse<u64>) {
         let largest = self.arenas.iter().map(|(_, max)| *max).max().unwrap_or(0);
         (self.bytes(), self.arenas.len(), Reverse(largest))
     }
 }
 
-/// Returns partitions of all tensors, best first: the arena of each tensor.
+/// Returns assignments of all tensors to arenas, best first. Each assignment has the arena of every tensor.
 fn partition(ranges: &[LiveRange], neighbors: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let order = by_first(ranges);
     let mut partitions = vec![Partition::default()];
@@ -138,7 +140,7 @@ fn partition(ranges: &[LiveRange], neighbors: &[Vec<usize>]) -> Vec<Vec<usize>> 
     (0..partitions.len().min(PLANNED_PARTITIONS)).map(trace).collect()
 }
 
-/// Places the tensors of each arena.
+/// Assigns an offset in its arena to every tensor, given the arena of each tensor.
 fn place(ranges: &[LiveRange], arena_of: &[usize]) -> MemoryPlan {
     let mut plan = MemoryPlan {
         offsets: vec![0; ranges.len()],

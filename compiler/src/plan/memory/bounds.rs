@@ -1,8 +1,8 @@
-//! Lower bounds of any placement.
+//! Lower bounds of the memory that any placement of tensors needs.
 
 use super::LiveRange;
 
-/// Minimum bytes of any arena: the largest sum of live sizes at any dispatch.
+/// Minimum bytes of an arena that holds all tensors: the largest sum of live sizes at any dispatch.
 pub fn offsets(ranges: &[LiveRange]) -> u64 {
     let mut change = vec![0i128; length(ranges) + 1];
     for r in ranges {
@@ -18,13 +18,14 @@ pub fn offsets(ranges: &[LiveRange]) -> u64 {
     u64::try_from(max).unwrap_or(u64::MAX)
 }
 
-/// Minimum bytes of shared objects: the sum of the positional maxima.
+/// Minimum bytes of all shared objects together: the sum of the positional maxima. Shared objects are buffers that tensors use
+/// one after another.
 pub fn objects(ranges: &[LiveRange]) -> u64 {
     positional_maxima(ranges).iter().sum()
 }
 
-/// Positional maxima: entry k is the largest size that is the k-th largest of the live sizes at any dispatch. In any
-/// set of shared objects, the k-th largest object is at least this large.
+/// Positional maxima: entry k is the maximum over all dispatches of the k-th largest live size. In any set of shared
+/// objects, the k-th largest object is at least this large.
 pub fn positional_maxima(ranges: &[LiveRange]) -> Vec<u64> {
     let mut maxima: Vec<u64> = Vec::new();
     for mut sizes in live_sizes(ranges) {
@@ -39,12 +40,12 @@ pub fn positional_maxima(ranges: &[LiveRange]) -> Vec<u64> {
     maxima
 }
 
-/// Sum of the live sizes at each dispatch.
+/// Sum of the live tensors' bytes at each dispatch.
 pub fn breadths(ranges: &[LiveRange]) -> Vec<u64> {
     live_sizes(ranges).iter().map(|sizes| sizes.iter().sum()).collect()
 }
 
-/// Live sizes at each dispatch.
+/// For each dispatch, the size in bytes of each live tensor.
 fn live_sizes(ranges: &[LiveRange]) -> Vec<Vec<u64>> {
     let mut live = vec![Vec::new(); length(ranges)];
     for r in ranges {

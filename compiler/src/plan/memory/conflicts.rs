@@ -2,14 +2,14 @@
 
 use super::LiveRange;
 
-/// For each live range, the others that overlap it, in ascending order.
+/// For each live range, the indices of the live ranges that overlap it in time, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Conflicts {
     with: Vec<Vec<usize>>,
 }
 
 impl Conflicts {
-    /// Finds all overlaps by a sweep over the ranges in order of their first dispatch.
+    /// Finds all overlaps of live ranges by a sweep in order of their first dispatch.
     pub(super) fn from_ranges(ranges: &[LiveRange]) -> Self {
         let mut order: Vec<usize> = (0..ranges.len()).collect();
         order.sort_by_key(|i| (ranges[*i].first, *i));
@@ -29,12 +29,12 @@ impl Conflicts {
         Self { with }
     }
 
-    /// Number of overlapping pairs, each counted twice.
+    /// Number of pairs of live ranges that overlap in time, each pair counted twice.
     pub(super) fn pairs(&self) -> usize {
         self.with.iter().map(Vec::len).sum()
     }
 
-    /// Returns the ranges that overlap a range.
+    /// Returns the indices of the live ranges that overlap the given live range.
     pub(super) fn with(&self, index: usize) -> &[usize] {
         &self.with[index]
     }

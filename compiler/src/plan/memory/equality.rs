@@ -1,10 +1,11 @@
-//! Equality: in order of execution, a tensor reuses a free object of exactly its size, or gets a new one.
+//! Memory strategy "equality": in order of execution, a tensor reuses a free shared object of exactly its size, or gets
+//! a new one.
 
 use super::LiveRange;
 use super::conflicts::Conflicts;
 use super::objects::{Objects, by_first};
 
-/// Returns the shared object of each range.
+/// Returns the index of each live range's shared object.
 pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize> {
     let mut objects = Objects::default();
     let mut out = vec![0; ranges.len()];

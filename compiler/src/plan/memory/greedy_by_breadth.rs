@@ -1,5 +1,6 @@
-//! Greedy by breadth: visits dispatches in descending order of live bytes. At each, it assigns tensors without an
-//! object, the largest first, to the smallest free object that holds them, else to the largest free one.
+//! Memory strategy "greedy by breadth": visits dispatches in descending order of live bytes. At each dispatch, it
+//! assigns tensors without a shared object, the largest first, to the smallest free object that holds them, else to the
+//! largest free one.
 
 use std::cmp::Reverse;
 
@@ -8,7 +9,7 @@ use super::bounds::breadths;
 use super::conflicts::Conflicts;
 use super::objects::Objects;
 
-/// Returns the shared object of each range.
+/// Returns the index of each live range's shared object.
 pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize> {
     let breadths = breadths(ranges);
     let mut dispatches: Vec<usize> = (0..breadths.len()).collect();

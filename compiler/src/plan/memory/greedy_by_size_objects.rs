@@ -1,6 +1,8 @@
-//! Greedy by size, with shared objects and the priorities of TFLite GPU: tensors that exceed a higher positional
-//! maximum first; among them, the tensor closest in time to the users of an object that it may reuse; then the larger
-//! one. Objects are then in use without long pauses, and the k-th object stays close to the k-th positional maximum.
+//! Memory strategy "greedy by size" that assigns tensors to shared objects, with the priorities of TFLite GPU. The k-th
+//! positional maximum is the maximum over all dispatches of the k-th largest live size. The next tensor is the one that the
+//! fewest positional maxima exceed; if several are equal, the one closest in time to the users of an object that it may reuse;
+//! then the larger one. Objects are then in use without long pauses, and the k-th object stays close to the k-th positional
+//! maximum.
 
 use std::cmp::Reverse;
 
@@ -9,7 +11,7 @@ use super::bounds::positional_maxima;
 use super::conflicts::Conflicts;
 use super::objects::Objects;
 
-/// Returns the shared object of each range.
+/// Returns the index of each live range's shared object.
 pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize> {
     let maxima = positional_maxima(ranges);
     // Maxima descend: the position of a range is the number of maxima that are larger than it.
@@ -46,10 +48,10 @@ pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize
     }
 }
 
-/// A range without an object.
+/// A live range that has no shared object yet.
 struct Waiting {
     index: usize,
     position: usize,
-    /// The nearest object that it may take, with the distance.
+    /// The nearest shared object that the range may reuse, with the distance in dispatches.
     nearest: Option<(usize, usize)>,
 }

@@ -1,11 +1,12 @@
-//! Greedy in order (Algorithm 1 of TFLite GPU): in order of execution, a tensor reuses the free object whose size is
-//! closest to its own, growing it if necessary. It gets a new object only if none is free.
+//! Memory strategy "greedy in order" (Algorithm 1 of TFLite GPU): in order of execution, a tensor reuses the free
+//! shared object whose size is closest to the tensor's. The object grows if necessary. The tensor gets a new object
+//! only if no object is free.
 
 use super::LiveRange;
 use super::conflicts::Conflicts;
 use super::objects::{Objects, by_first};
 
-/// Returns the shared object of each range.
+/// Returns the index of each live range's shared object.
 pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize> {
     let mut objects = Objects::default();
     let mut out = vec![0; ranges.len()];

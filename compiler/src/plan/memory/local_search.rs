@@ -1,5 +1,5 @@
-//! Local search over the order in which tensors are placed. Tensors that end above the lower bound move to an earlier
-//! place in the order; sometimes two random tensors swap places.
+//! Memory strategy "local search": searches the order in which tensors are placed. Tensors that end above the lower
+//! bound move to an earlier place in the order; sometimes two random tensors swap places.
 //!
 //! The seed is fixed and the work is bounded, so results are reproducible.
 
@@ -9,14 +9,14 @@ use super::conflicts::Conflicts;
 use super::gaps::{Gap, descending, peak, place};
 use super::{greedy_by_area, greedy_by_conflict, greedy_by_duration, greedy_by_size};
 
-/// Maximum number of placements.
+/// Maximum number of placements that the local search tries.
 const MAX_TRIES: usize = 2000;
-/// Maximum number of pairs of tensors that all placements compare.
+/// Maximum number of comparisons of two tensors in the whole local search, over all placements that it tries.
 const MAX_PAIRS: usize = 8_000_000;
-/// Number of tries without success after which the search returns to the best order.
+/// Number of tries without a smaller placement after which the search returns to the best order of tensors.
 const PATIENCE: usize = 40;
 
-/// Returns the offset of each range.
+/// Returns the byte offset of each live range in the arena.
 pub(super) fn offsets(ranges: &[LiveRange], conflicts: &Conflicts) -> Vec<u64> {
     let bound = bounds::offsets(ranges);
     let starts = [
@@ -63,7 +63,8 @@ pub(super) fn offsets(ranges: &[LiveRange], conflicts: &Conflicts) -> Vec<u64> {
     best
 }
 
-/// Moves tensors that end above the bound to earlier places. Half of the time, also swaps two random tensors.
+/// Moves tensors that end above the lower bound to earlier places in the order. Half of the time, also swaps two random
+/// tensors.
 fn disturb(order: &mut [usize], ranges: &[LiveRange], offsets: &[u64], bound: u64, random: &mut Random) {
     let high: Vec<usize> =
         (0..order.len()).filter(|at| offsets[order[*at]] + ranges[order[*at]].size > bound).collect();
@@ -81,7 +82,7 @@ fn disturb(order: &mut [usize], ranges: &[LiveRange], offsets: &[u64], bound: u6
 struct Random(u64);
 
 impl Random {
-    /// Random number below `n`, which is at least 1.
+    /// Returns a random number from 0 to `n - 1`. `n` must be at least 1.
     fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

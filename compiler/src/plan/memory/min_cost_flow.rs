@@ -1,19 +1,19 @@
-//! Min-cost flow, with shared objects: every tensor either gets a new object, at the cost of its size, or follows
-//! another tensor in that tensor's object, at the cost of the bytes that the object must grow.
+//! Memory strategy "min-cost flow" with shared objects: every tensor either gets a new object, at the cost of its size,
+//! or follows another tensor in that tensor's object, at the cost of the bytes that the object must grow.
 //!
-//! Every tensor has one predecessor and at most one successor, so the flow is an assignment. It is found by successive
-//! shortest paths with potentials: one path per tensor over the possible predecessors. Growth is computed from the
-//! predecessor's size alone, although an earlier tensor of the object may be larger; this makes the strategy
+//! Every tensor has one predecessor and at most one successor, so the flow is an assignment. The assignment is found by
+//! successive shortest paths with potentials: one path per tensor over the possible predecessors. Growth is computed
+//! from the predecessor's size alone, although an earlier tensor of the object may be larger; this makes the strategy
 //! approximate.
 
 use super::LiveRange;
 use super::conflicts::Conflicts;
 use super::objects::by_first;
 
-/// Cost of impossible assignments.
+/// Cost that marks an assignment of a tensor to a predecessor as impossible.
 const NEVER: i128 = i128::MAX / 4;
 
-/// Returns the shared object of each range.
+/// Returns the index of each live range's shared object.
 pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize> {
     let n = ranges.len();
     // Column j < n is "after range j", column n + i "a new object for range i".
@@ -42,7 +42,7 @@ pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize
     out
 }
 
-/// Returns the column of each row in an assignment of minimum cost.
+/// Solves the assignment problem: returns the column to which each row is assigned, such that the sum of the costs is minimal.
 fn assign(rows: usize, columns: usize, cost: impl Fn(usize, usize) -> i128) -> Vec<Option<usize>> {
     let mut of_row = vec![0i128; rows];
     let mut of_column = vec![0i128; columns];

@@ -3,8 +3,8 @@
 //! A tensor is live from the dispatch that writes it to the last one that reads it. Tensors that are never live
 //! together may share bytes. A strategy either assigns an offset in one arena to every tensor, or assigns tensors to
 //! shared objects, which then lie one after the other. The compiler runs several strategies and uses the smallest
-//! result. Names and ideas of the classic ones: Lee et al., "On-device neural net inference with mobile GPUs", and
-//! Pisarchyk and Lee, "Efficient memory management for deep neural net inference".
+//! result. The classic strategies and their names are from Lee et al., "On-device neural net inference with mobile
+//! GPUs", and Pisarchyk and Lee, "Efficient memory management for deep neural net inference".
 
 mod arenas;
 pub mod bounds;
@@ -32,9 +32,9 @@ use conflicts::Conflicts;
 pub struct LiveRange {
     /// Size in bytes, rounded up to the alignment.
     pub size: u64,
-    /// First dispatch that writes it.
+    /// First dispatch that writes the tensor.
     pub first: usize,
-    /// Last dispatch that reads or writes it.
+    /// Last dispatch that reads or writes the tensor.
     pub last: usize,
 }
 
@@ -45,26 +45,26 @@ impl LiveRange {
     }
 }
 
-/// A strategy of placement.
+/// A strategy that places tensors in memory.
 #[derive(Debug)]
 pub struct Strategy {
-    /// Name in reports.
+    /// Name of the strategy in reports.
     pub name: &'static str,
     place: Place,
-    /// Maximum number of tensors for which its run time is a small part of compilation.
+    /// Maximum number of tensors for which the strategy runs, so that its run time is a small part of compilation.
     max_tensors: usize,
 }
 
-/// Result type of a strategy.
+/// Function that implements a memory strategy. The variants differ in what the function returns.
 #[derive(Debug)]
 enum Place {
-    /// Offset of each live range.
+    /// Function that returns the byte offset of each live range.
     Offsets(fn(&[LiveRange], &Conflicts) -> Vec<u64>),
-    /// Shared object of each live range, counted from 0.
+    /// Function that returns the index of each live range's shared object, counted from 0.
     Objects(fn(&[LiveRange], &Conflicts) -> Vec<usize>),
 }
 
-/// All strategies. If results are equal, the earlier one is used.
+/// All memory strategies. If two strategies need equal bytes, the one earlier in this list is used.
 pub const STRATEGIES: &[Strategy] = &[
     Strategy {
         name: "greedy-by-size",
@@ -107,7 +107,7 @@ pub const STRATEGIES: &[Strategy] = &[
     Strategy { name: "naive", place: Place::Objects(naive::objects), max_tensors: usize::MAX },
 ];
 
-/// Placement of all tensors.
+/// Placement in arenas of all intermediate tensors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
     /// Byte offset of each tensor in its arena, in the order of the live ranges.
@@ -118,13 +118,13 @@ pub struct MemoryPlan {
     pub arenas: Vec<u64>,
     /// Bytes of all arenas.
     pub peak: u64,
-    /// Bytes of a single arena for all tensors.
+    /// Bytes that a single arena for all tensors would need.
     pub single_arena_peak: u64,
     /// Minimum bytes of any placement: the largest sum of live sizes at any dispatch.
     pub lower_bound: u64,
     /// Bytes without reuse.
     pub naive: u64,
-    /// Name of the strategy.
+    /// Name of the memory strategy that gave the placement.
     pub strategy: &'static str,
 }
 
@@ -161,7 +161,7 @@ pub fn plan_separated(ranges: &[LiveRange], separated: &[(usize, usize)]) -> Mem
     arenas::plan(ranges, separated)
 }
 
-/// Places all tensors by the strategy of a name. Returns `None` if there is no such strategy.
+/// Places all tensors by the memory strategy with the given name. Returns `None` if there is no such strategy.
 pub fn plan_by(name: &str, ranges: &[LiveRange]) -> Option<MemoryPlan> {
     let strategy = STRATEGIES.iter().find(|s| s.name == name)?;
     Some(strategy.run(ranges, &Conflicts::from_ranges(ranges)))

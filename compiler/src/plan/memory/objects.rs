@@ -1,22 +1,23 @@
-//! Shared objects, for strategies that assign tensors to objects.
+//! Shared objects: buffers that tensors use one after another, for strategies that assign tensors to buffers.
 
 use super::LiveRange;
 
-/// Sizes and uses of the objects so far.
+/// Sizes of the shared objects so far, and the dispatches that use them.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     sizes: Vec<u64>,
-    /// First and last dispatch of each live range in the object.
+    /// For each shared object, the first and last dispatch of each live range that uses it.
     busy: Vec<Vec<(usize, usize)>>,
 }
 
 impl Objects {
-    /// True if an object is free while a range is live.
+    /// True if a shared object is free while a live range is live.
     pub(super) fn is_free(&self, object: usize, range: &LiveRange) -> bool {
         self.busy[object].iter().all(|(first, last)| *last < range.first || range.last < *first)
     }
 
-    /// Number of dispatches between a range and its nearest neighbor in an object that is free for it.
+    /// Distance, in dispatches, between a live range and the nearest one of the live ranges that use a shared object. The object
+    /// must be free while `range` is live.
     pub(super) fn distance(&self, object: usize, range: &LiveRange) -> usize {
         let distance = |(first, last): &(usize, usize)| {
             if *last < range.first { range.first - last } else { first.saturating_sub(range.last) }
@@ -24,24 +25,25 @@ impl Objects {
         self.busy[object].iter().map(distance).min().unwrap_or(usize::MAX)
     }
 
-    /// Returns the best free object: the smallest that holds the range, else the largest, which then grows.
+    /// Returns the best shared object that is free for a live range: the smallest that holds the range, else the
+    /// largest, which then grows.
     pub(super) fn best_fit(&self, range: &LiveRange) -> Option<usize> {
         let free = || (0..self.sizes.len()).filter(|o| self.is_free(*o, range));
         let holds = free().filter(|o| self.sizes[*o] >= range.size).min_by_key(|o| self.sizes[*o]);
         holds.or_else(|| free().max_by_key(|o| (self.sizes[*o], std::cmp::Reverse(*o))))
     }
 
-    /// Size of an object in bytes.
+    /// Size of a shared object in bytes.
     pub(super) fn size(&self, object: usize) -> u64 {
         self.sizes[object]
     }
 
-    /// Number of objects.
+    /// Number of shared objects.
     pub(super) fn len(&self) -> usize {
         self.sizes.len()
     }
 
-    /// Adds a range to an object, or to a new one. Returns the object.
+    /// Adds a live range to a shared object, or to a new one. Returns the index of the object.
     pub(super) fn assign(&mut self, object: Option<usize>, range: &LiveRange) -> usize {
         let object = object.unwrap_or_else(|| {
             self.sizes.push(0);
@@ -54,7 +56,7 @@ impl Objects {
     }
 }
 
-/// Returns the offset of each range if the objects lie one after the other.
+/// Returns the byte offset of each live range if the shared objects lie one after the other in memory.
 pub(super) fn offsets(ranges: &[LiveRange], objects: &[usize]) -> Vec<u64> {
     let count = objects.iter().map(|o| o + 1).max().unwrap_or(0);
     let mut sizes = vec![0u64; count];
@@ -72,7 +74,7 @@ pub(super) fn offsets(ranges: &[LiveRange], objects: &[usize]) -> Vec<u64> {
     objects.iter().map(|o| starts[*o]).collect()
 }
 
-/// Orders ranges by first dispatch, then by index.
+/// Orders live ranges by first dispatch, then by index.
 pub(super) fn by_first(ranges: &[LiveRange]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..ranges.len()).collect();
     order.sort_by_key(|i| (ranges[*i].first, *i));

@@ -85,7 +85,7 @@ fn best_offsets(ranges: &[LiveRange]) -> u64 {
     best
 }
 
-/// Smallest sum of shared objects, by trying every partition.
+/// Smallest sum of the sizes of shared objects, found by trying every partition of the tensors.
 fn best_objects(ranges: &[LiveRange]) -> u64 {
     fn go(ranges: &[LiveRange], objects: &mut Vec<Vec<usize>>, next: usize, best: &mut u64) {
         let size = |o: &Vec<usize>| o.iter().map(|i| ranges[*i].size).max().unwrap_or(0);
@@ -135,6 +135,11 @@ fn many_tensors_are_packed_within_two_percent_of_the_bound() {
         let ranges = random(seed + 1000, 200, 150, 8);
         let plan = plan(&ranges);
         check(&ranges, &plan);
-        assert!(plan.gap() <= 0.02, "seed {seed}: {} is {:.3} above the bound", plan.strategy, plan.gap());
+        assert!(
+            plan.gap() <= 0.02,
+            "seed {seed}: the memory of strategy {} is above the lower bound by the fraction {:.3}",
+            plan.strategy,
+            plan.gap()
+        );
     }
 }

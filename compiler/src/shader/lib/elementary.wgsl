@@ -12,28 +12,28 @@ fn erf(x: Elem) -> Elem {
         + t * (Elem(-0.18628806) + t * (Elem(0.27886807) + t * (Elem(-1.13520398) + t * (Elem(1.48851587)
         + t * (Elem(-0.82215223) + t * Elem(0.17087277)))))))));
     let r = Elem(1.0) - t * exp(-z * z + p);
-    // Near zero the difference above cancels, so a series is used.
+    // Near zero the difference `1 - erfc` cancels, so a series is used.
     let s = Elem(1.1283791671) * z * (Elem(1.0) - z * z * (Elem(0.3333333333) - z * z * (Elem(0.1) - z * z * Elem(0.0238095238))));
     let m = select(r, s, z < Elem(0.25));
     return select(m, -m, x < Elem(0.0));
 }
 
-/// tanh without overflow.
+/// Hyperbolic tangent without overflow.
 fn tanh_safe(x: Elem) -> Elem {
     return tanh(clamp(x, Elem(-15.0), Elem(15.0)));
 }
 
-/// 1 / (1 + e^-x) without overflow.
+/// Sigmoid, `1 / (1 + e^-x)`, without overflow.
 fn sigmoid(x: Elem) -> Elem {
     return Elem(1.0) / (Elem(1.0) + exp(-clamp(x, Elem(-87.0), Elem(87.0))));
 }
 
-/// ln(1 + e^x) without overflow.
+/// Softplus, `ln(1 + e^x)`, without overflow.
 fn softplus(x: Elem) -> Elem {
     return max(x, Elem(0.0)) + log(Elem(1.0) + exp(-abs(x)));
 }
 
-/// x^y for any sign of x. A negative x needs an integral y.
+/// Power `x^y` for any sign of x. A negative x needs an integral y.
 fn power(x: Elem, y: Elem) -> Elem {
     let m = pow(abs(x), y);
     let whole = floor(y);
@@ -43,20 +43,20 @@ fn power(x: Elem, y: Elem) -> Elem {
     return select(r, Elem(1.0), y == Elem(0.0));
 }
 
-/// Remainder of truncated division, with the sign of x. Returns x if y is infinite.
+/// Remainder of the truncated division `x / y`, with the sign of x. Returns x if y is infinite.
 fn remainder(x: Elem, y: Elem) -> Elem {
     let rest = x - y * trunc(x / y);
     return select(rest, x, is_inf(y) & (abs(x) < Elem(3.4e38)));
 }
 
-/// Remainder of floored division, with the sign of y.
+/// Remainder of the floored division `x / y`, with the sign of y.
 fn modulo(x: Elem, y: Elem) -> Elem {
     let rest = remainder(x, y);
     let other = (rest != Elem(0.0)) & ((rest < Elem(0.0)) != (y < Elem(0.0)));
     return select(rest, rest + y, other);
 }
 
-/// True if x is NaN. Tests the bits, because a compiler may assume that `x != x` is false.
+/// True if x is NaN. The function tests the bits, because a compiler may assume that `x != x` is false.
 fn is_nan(x: Elem) -> ElemBool {
     return (bitcast<ElemBits>(x) & ElemBits(0x7fffffffu)) > ElemBits(0x7f800000u);
 }

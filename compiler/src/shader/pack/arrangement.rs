@@ -2,42 +2,43 @@
 
 use super::quantized_panels::QuantizedPanels;
 
-/// A range of an axis: `size` consecutive positions. Size 0 covers the rest of the axis.
+/// An axis group of a packing order: `size` consecutive positions of an axis. Size 0 stands for the rest of the axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AxisGroup {
-    /// Axis of the logical shape.
+    /// Index of the axis in the logical shape.
     pub axis: usize,
-    /// Positions; 0 for the rest of the axis.
+    /// Number of consecutive positions; 0 for the rest of the axis.
     pub size: usize,
 }
 
 /// Order of a packed constant's elements.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Arrangement {
-    /// Row-major as in the model.
+    /// Row-major order, as in the model.
     Dense,
-    /// Another order.
+    /// An order that a list of axis groups defines.
     Ordered(Box<Order>),
-    /// Quantized values and their scales, in panels.
+    /// Quantized values and their scales, in panels of 16 rows.
     Quantized(QuantizedPanels),
 }
 
-/// Axis groups over a constant's logical axes.
+/// Order of a packed constant's elements, as a list of axis groups over the constant's logical axes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order {
-    /// Name of the preset.
+    /// Name of the order, as `driftc explain` prints it.
     pub name: &'static str,
-    /// The logical axes: the constant's elements are row-major under these sizes. Each has a letter as a name.
+    /// Letter and size of each logical axis. The constant's elements are row-major with these sizes.
     pub axes: Vec<(char, usize)>,
-    /// Slowest first.
+    /// Axis groups, slowest first.
     pub groups: Vec<AxisGroup>,
-    /// Number of leading groups that count rows, if a texture holds the constant. The other groups form a row.
+    /// Number of leading axis groups that count the rows of a texture, if a texture holds the constant. The other
+    /// groups form a row.
     pub rows: Option<usize>,
-    /// The positions of an axis that this object holds, if the constant is interleaved over several objects.
+    /// Positions of an axis that this memory object holds, if the constant is interleaved over several objects.
     pub interleave: Option<Interleave>,
 }
 
-/// Positions `index`, `index + count`, `index + 2 * count` ... of an axis.
+/// Selection of every `count`-th position of axis `axis`, from position `index` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the doc comment above defines the fields")]
 pub struct Interleave {
@@ -47,7 +48,8 @@ pub struct Interleave {
 }
 
 impl Order {
-    /// Number of positions of each group.
+    /// Returns the size of each axis of the packed order. An axis of the packed order is a whole axis of the tensor, or a part of
+    /// one.
     pub(super) fn extents(&self) -> Vec<usize> {
         let extent = |(i, group): (usize, &AxisGroup)| {
             if group.size > 0 {
@@ -62,7 +64,7 @@ impl Order {
         self.groups.iter().enumerate().map(extent).collect()
     }
 
-    /// Sizes of the logical axes.
+    /// Returns the sizes of the logical axes.
     pub(super) fn shape(&self) -> Vec<usize> {
         self.axes.iter().map(|(_, size)| *size).collect()
     }

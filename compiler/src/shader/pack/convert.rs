@@ -1,7 +1,7 @@
-//! Conversion of single elements into a packed constant's device type, and the loops over tiles.
+//! Conversion of a constant's elements to the type of the packed constant on the device, and the loops over tiles.
 //!
 //! An element is read in its stored type, rounded to the constant's type, and written in the device type. Most weights
-//! need no conversion, so their bytes are moved.
+//! need no conversion, so only their bytes are moved.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::tiles::{Sources, Tiles};
 use crate::ir::op::Constant;
 use crate::ir::tensor::{DType, DeviceType};
 
-/// Writes a run of tiles.
+/// Writes the packed bytes of a run of tiles (ranges of packed elements) to `out`.
 pub(super) fn fill(
     constant: &Constant,
     device: DeviceType,
@@ -43,7 +43,7 @@ pub(super) fn fill(
     }
 }
 
-/// Converts floats that `decode` reads.
+/// Converts the float elements of a run of tiles. `decode` turns the stored bytes of an element into a number.
 fn floats<const N: usize>(
     pass: &Pass<'_>,
     out: &mut [u8],
@@ -61,7 +61,7 @@ fn floats<const N: usize>(
     }
 }
 
-/// Dequantizes and converts a quantized constant element by element, without a buffer for the whole constant.
+/// Dequantizes and converts the elements of a run of tiles one by one, without a buffer for the whole constant.
 fn dequantized(pass: &Pass<'_>, out: &mut [u8], constant: &Constant, device: DeviceType) {
     let value = |i: usize| constant.encoding.value(&constant.bytes, i);
     let bf16 = |v: f32| bf16::from_f32(v).to_f32();
@@ -74,7 +74,7 @@ fn dequantized(pass: &Pass<'_>, out: &mut [u8], constant: &Constant, device: Dev
     }
 }
 
-/// Converts integers that `decode` reads.
+/// Converts the integer elements of a run of tiles. `decode` turns the stored bytes of an element into a number.
 fn ints<const N: usize>(pass: &Pass<'_>, out: &mut [u8], device: DeviceType, decode: fn([u8; N]) -> i64) {
     match device {
         DeviceType::F16 => pass.each(out, |b| f16::from_f32(decode(b) as f32).to_le_bytes()),
@@ -89,7 +89,7 @@ fn ints<const N: usize>(pass: &Pass<'_>, out: &mut [u8], device: DeviceType, dec
     }
 }
 
-/// A run of tiles and the bytes of their constant.
+/// A run of tiles that one call converts, and the bytes of the constant.
 struct Pass<'a> {
     source: &'a [u8],
     tiles: &'a Tiles,
@@ -97,7 +97,7 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Writes each element of the run as `make(source index)`. Padding is zero.
+    /// Writes `make(i)` for each packed element of the run, where `i` is the index of the source element. Padding is zero.
     fn numbered<const O: usize>(&self, out: &mut [u8], make: impl Fn(usize) -> [u8; O]) {
         let begin = self.tiles.start(self.run.start);
         let used = (self.tiles.start(self.run.end) - begin) * O;
@@ -128,7 +128,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Writes each element of the run as `convert(source bytes)`. Padding is zero.
+    /// Writes `convert(b)` for each packed element of the run, where `b` are the bytes of the source element. Padding is zero.
     fn each<const I: usize, const O: usize>(&self, out: &mut [u8], convert: impl Fn([u8; I]) -> [u8; O]) {
         let source = self.source.as_chunks::<I>().0;
         let begin = self.tiles.start(self.run.start);

@@ -1,17 +1,18 @@
-//! Identity of packed constants, to deduplicate them without reading their elements.
+//! Identity keys of packed constants, which deduplicate constants without reading their elements.
 
 use super::{Arrangement, Order, Packed};
 use crate::ir::array::strides;
 use crate::ir::op::Constant;
 use crate::ir::tensor::{DType, DeviceType};
 
-/// Address of the source's bytes, the view of them, and the packing.
+/// Identity key of a packed constant: the address of the source's bytes, the view of these bytes (type, shape,
+/// strides), the arrangement, and the type on the device.
 pub type Identity =
     ((usize, usize, Option<usize>), (DType, Vec<usize>, Option<Vec<usize>>), Arrangement, DeviceType);
 
 impl Packed {
     /// Returns a key that is equal for packed constants with equal bytes in this process. Different views of a constant
-    /// have one identity if they give the same order of elements, as a matrix and its split-K view do.
+    /// have equal keys if they give equal orders of elements, as a matrix and its split-K view do.
     pub fn identity(&self) -> Identity {
         let Constant { dtype, shape, strides, bytes, encoding } = &self.source;
         let address = (bytes.as_ptr() as usize, bytes.len(), encoding.scales_address());
@@ -22,8 +23,8 @@ impl Packed {
         (address, view, arrangement, self.device)
     }
 
-    /// Returns sizes and strides in memory order, slowest first, if the order permutes whole axes. Neighboring axes
-    /// that are contiguous are merged.
+    /// Returns sizes and strides of the source in the order of the packed elements, slowest first, with contiguous axes
+    /// merged. Returns `None` if the arrangement is not just a permutation of whole axes.
     fn whole_axes(&self) -> Option<(Vec<usize>, Vec<usize>)> {
         let source = &self.source;
         let steps = source.strides.clone().unwrap_or_else(|| strides(&source.shape));
@@ -48,7 +49,8 @@ impl Packed {
 }
 
 impl Order {
-    /// Returns the axes of size above 1 in this order, or `None` if the order splits, pads or interleaves an axis.
+    /// Returns the axes of size above 1, permuted into this packing order, or `None` if the order splits, pads or
+    /// interleaves an axis.
     fn permuted(&self, axes: &[(usize, usize)]) -> Option<Vec<(usize, usize)>> {
         let nontrivial: Vec<usize> =
             (0..).zip(&self.axes).filter(|(_, (_, n))| *n != 1).map(|(i, _)| i).collect();
@@ -74,7 +76,7 @@ mod tests {
     use crate::ir::op::Constant;
     use crate::ir::tensor::DeviceType;
 
-    /// A weight matrix `[n, k]` and a view of it that is split along K, both packed in the order K, N.
+    /// Packs a weight matrix `[n, k]` and a view of it that is split along K, both in the order K, N.
     #[test]
     fn a_matrix_and_its_split_view_have_one_identity() {
         let (n, k, splits) = (6, 8, 2);

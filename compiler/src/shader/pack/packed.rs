@@ -7,19 +7,20 @@ use super::quantized_panels::{self, QuantizedPanels};
 use crate::ir::op::Constant;
 use crate::ir::tensor::DeviceType;
 
-/// Description of a packed constant.
+/// Description of a packed constant. Its bytes are produced only when the bundle is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// The elements.
+    /// The constant whose elements are packed.
     pub source: Constant,
-    /// Their order.
+    /// Order of the elements in memory.
     pub arrangement: Arrangement,
-    /// Their type in memory.
+    /// Type of the elements in memory.
     pub device: DeviceType,
 }
 
 impl Packed {
-    /// Describes the constant in row-major order and its device type. Quantized constants stay quantized, in panels.
+    /// Describes a constant that is packed in row-major order, in its type on the device. A quantized constant stays
+    /// quantized, in panels.
     pub fn dense(source: &Constant) -> Self {
         if let Some((panels, rows)) =
             QuantizedPanels::from_constant(source).zip(quantized_panels::with_k_last(source))
@@ -30,7 +31,7 @@ impl Packed {
         Self { source: source.clone(), arrangement: Arrangement::Dense, device: source.dtype.on_device() }
     }
 
-    /// Number of elements in the packed form, with padding.
+    /// Returns the number of elements in the packed form, including padding.
     pub fn elements(&self) -> usize {
         match &self.arrangement {
             Arrangement::Dense => self.source.elements(),
@@ -39,9 +40,9 @@ impl Packed {
         }
     }
 
-    /// Returns the extents of a 2-D texture for the packed form. The order's rows become texture rows. Without rows,
-    /// vec4 i is at column `i % width` of row `i / width`, and the width is a power of two. Returns `None` if a side
-    /// would exceed `longest`.
+    /// Returns the extents of a 2-D texture that holds the packed form. Rows of the packing order become rows of the texture. If
+    /// the order has no rows, the vec4 with index i is at column `i % width` of row `i / width`, and the width is a power of two.
+    /// Returns `None` if a side of the texture would exceed `longest`.
     pub fn texture_extent(&self, longest: u32) -> Option<[u32; 3]> {
         let texels = self.bytes().div_ceil(4 * self.device.bytes().unsigned_abs());
         let width = self.vec4s_per_row().unwrap_or_else(|| {
@@ -52,14 +53,14 @@ impl Packed {
         (width.max(height) <= longest && width > 0).then_some([width, height, 1])
     }
 
-    /// Number of vec4 per row, if the order has rows.
+    /// Returns the number of vec4s per row, if the packing order has rows.
     pub fn vec4s_per_row(&self) -> Option<u64> {
         let Arrangement::Ordered(order) = &self.arrangement else { return None };
         let elements: usize = order.extents().iter().skip(order.rows?).product();
         Some(elements as u64 / 4)
     }
 
-    /// Bytes of the packed form, a multiple of 16 so that vector loads stay in range.
+    /// Returns the size of the packed form in bytes. It is a multiple of 16, so that vector loads stay in range.
     pub fn bytes(&self) -> u64 {
         let bytes = self.elements() as u64 * self.device.bytes().unsigned_abs();
         bytes.max(1).next_multiple_of(16)
@@ -67,7 +68,7 @@ impl Packed {
 }
 
 impl fmt::Display for Packed {
-    /// Writes the order's name and the number of positions of each group, slowest first.
+    /// Writes the name of the packing order and the number of positions of each axis group, slowest first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let order = match &self.arrangement {
             Arrangement::Dense => return f.write_str("row-major"),

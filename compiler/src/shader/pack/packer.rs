@@ -1,4 +1,4 @@
-//! Packing: produces the bytes of a packed constant in runs of tiles, on several threads.
+//! Production of the bytes of a packed constant, in runs of tiles (ranges of packed elements) on several threads.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,14 +19,15 @@ pub struct Packer<'a> {
     device: DeviceType,
     source: Cow<'a, Constant>,
     tiles: Tiles,
-    /// Form of a quantized constant. Each tile is then a panel.
+    /// Packed form of a quantized constant; `None` if the constant is not quantized. With it, the bytes are produced panel
+    /// by panel.
     quantized: Option<QuantizedPanels>,
     width: usize,
     size: usize,
 }
 
 impl<'a> Packer<'a> {
-    /// Prepares packing.
+    /// Prepares the production of a packed constant's bytes.
     ///
     /// # Errors
     /// If the constant's bytes do not fit its shape, or the arrangement does not fit the constant.
@@ -40,7 +41,7 @@ impl<'a> Packer<'a> {
             Arrangement::Quantized(panels) => {
                 if panels.rows.checked_mul(panels.depth) != Some(source.elements()) {
                     return Err(OpError::new(format!(
-                        "shape {:?} does not fit the packing {packed}",
+                        "a constant of shape {:?} does not fit its packed form {packed}",
                         source.shape
                     )));
                 }
@@ -58,7 +59,7 @@ impl<'a> Packer<'a> {
                 let shape = order.shape();
                 if count(&shape) != source.elements() || order.groups.iter().any(|g| g.axis >= shape.len()) {
                     return Err(OpError::new(format!(
-                        "shape {:?} does not fit the packing {packed}",
+                        "a constant of shape {:?} does not fit its packed form {packed}",
                         source.shape
                     )));
                 }
@@ -77,14 +78,14 @@ impl<'a> Packer<'a> {
         Ok(Self { device: packed.device, source, tiles, quantized, width, size })
     }
 
-    /// Splits the tiles into ranges of about `bytes` bytes, in order. A range has at least one tile.
+    /// Splits the tiles into ranges of about `bytes` bytes, in order. Each range has at least one tile.
     pub fn tile_ranges(&self, bytes: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let (all, step) =
             (self.tiles.count(), (bytes / (self.tiles.max_tile_elements() * self.width)).max(1));
         (0..all.max(1)).step_by(step).map(move |first| first..all.min(first + step))
     }
 
-    /// Returns the byte range of a run of tiles.
+    /// Returns the range of packed bytes that a run of tiles covers.
     pub fn byte_range(&self, tiles: &Range<usize>) -> Range<usize> {
         // The last tile also covers the padding at the end.
         let end = if tiles.end == self.tiles.count() {
@@ -95,7 +96,8 @@ impl<'a> Packer<'a> {
         self.tiles.start(tiles.start) * self.width..end
     }
 
-    /// Writes a run of tiles, on several threads if it is long. `out` has the length of the run's byte range.
+    /// Writes the packed bytes of a run of tiles, on several threads if the run is long. `out` has the length of the
+    /// run's byte range.
     pub fn fill(&self, run: Range<usize>, out: &mut [u8]) {
         if run.len() > 1 && out.len() > self.tiles.run_elements() * self.width {
             let middle = run.start + run.len() / 2;
@@ -115,7 +117,7 @@ impl<'a> Packer<'a> {
 /// Returns all bytes of a packed constant.
 ///
 /// # Errors
-/// Errors of [`Packer::new`].
+/// Returns the errors of [`Packer::new`].
 pub fn pack(packed: &Packed) -> Result<Vec<u8>, OpError> {
     let packer = Packer::new(packed)?;
     let mut out = vec![0; packer.size];

@@ -1,58 +1,65 @@
 //! Named orders of packed weights. `driftc explain` prints the names.
 //!
-//! An order is written as axis groups, slowest first. A letter alone is the rest of an axis. A letter with a number is
-//! that many neighboring positions. A letter with a small letter is a number that the kernel chooses. `G`, `O` and `I`
-//! are groups, output channels and input channels. `S` are the positions of a filter window. `C` are the channels of a
-//! depthwise filter. `B`, `K` and `N` are batches, rows and columns of a matrix. The groups after a bar form a row of
-//! the texture that holds the constant.
+//! An order is written as axis groups, slowest first. A capital letter alone stands for the rest of an axis. A letter with a
+//! number, such as `O4`, stands for this number of neighboring positions. A capital letter with a small letter, such as `On`,
+//! stands for a number of positions that the kernel chooses. `G`, `O` and `I` are the groups, output channels and input channels
+//! of a convolution. `S` are the taps, that is, the positions of a filter window. `C` are the channels of a depthwise filter.
+//! `B`, `K` and `N` are batches, rows and columns of a matrix. The axis groups after a bar form a row of the texture that holds
+//! the constant.
 
 use super::{Arrangement, AxisGroup, Interleave, Order, Packed};
 use crate::ir::op::Constant;
 use crate::ir::tensor::DeviceType;
 
-/// A named order.
+/// A named order of packed weights.
 #[derive(Debug)]
 pub struct Preset {
-    /// The name.
+    /// Name of the order.
     pub name: &'static str,
-    /// The groups.
+    /// Axis groups of the order, as the module's documentation explains.
     pub order: &'static str,
-    /// Axis that is interleaved over four objects.
+    /// Letter of the axis that is interleaved over four memory objects, if any.
     pub interleaved: Option<char>,
 }
 
-/// All presets.
+/// All named orders of packed weights.
 pub const PRESETS: &[Preset] =
     &[OHWI, I4O4, O4I4, FOUR_TEXTURES, HWI_O4, I_O4, CHW_C4, N4K4, PANELS, PANELS_OF_COLUMNS, KN];
 
-/// Filters with the input channels of a position contiguous.
+/// Order of convolution filters in which all input channels at one position of the filter window are contiguous.
 pub const OHWI: Preset = Preset { name: "OHWI", order: "G O S I", interleaved: None };
-/// Blocks of `n` output slices. A vec4 holds 4 outputs of an input, for multiply-adds.
+/// Order of convolution filters in blocks of `n` slices of 4 output channels. A vec4 holds the weights from one input channel to
+/// 4 output channels, for multiply-adds.
 pub const I4O4: Preset = Preset { name: "I4O4", order: "G O S I On I4 O4", interleaved: None };
-/// Blocks of `n` output slices. A vec4 holds 4 inputs of an output, for dot products.
+/// Order of convolution filters in blocks of `n` slices of 4 output channels. A vec4 holds the weights from 4 input channels to
+/// one output channel, for dot products.
 pub const O4I4: Preset = Preset { name: "O4I4", order: "G O S I On O4 I4", interleaved: None };
-/// Four textures, one for each of 4 inputs. Output slices are along x, positions and input slices along y. Rows are
-/// padded to whole blocks of `n` slices.
+/// Order of convolution filters in four textures, one for each of the 4 input channels of a slice. Along x are the slices of 4
+/// output channels; along y are the positions of the filter window and the slices of input channels. Rows are padded to whole
+/// blocks of `n` slices.
 pub const FOUR_TEXTURES: Preset = Preset { name: "4xIO4", order: "S I | G O On O4", interleaved: Some('I') };
-/// Vectors in the order in which an invocation that computes all outputs reads them.
+/// Order of convolution filters for a kernel whose invocations compute all output channels: vec4s of 4 output channels, ordered
+/// by position of the filter window, input channel and output slice.
 pub const HWI_O4: Preset = Preset { name: "HWIO4", order: "S I O O4", interleaved: None };
-/// A matrix of inputs by output slices.
+/// Order of 1x1 convolution filters: one row for each input channel, with the weights to all output channels in slices of 4.
 pub const I_O4: Preset = Preset { name: "IO4", order: "I | O O4", interleaved: None };
-/// Depthwise filters in slices of channels.
+/// Order of depthwise filters in slices of four channels.
 pub const CHW_C4: Preset = Preset { name: "CHWC4", order: "C | S C4", interleaved: None };
-/// Words of 4 bytes along K, for integer dot products, in vectors of 4 columns.
+/// Order of an 8-bit matrix for integer dot products: a word holds 4 values along K, and a vector holds the words of 4 columns.
 pub const N4K4: Preset = Preset { name: "N4K4", order: "B K N N4 K4", interleaved: None };
-/// Panels as wide as the `n` columns of a cooperative matrix. Rows are padded to `r`.
+/// Order of a matrix in panels (blocks of columns) as wide as the `n` columns of a cooperative matrix. The number of
+/// rows is padded to a multiple of `r`.
 pub const PANELS: Preset = Preset { name: "panels", order: "B N S K Kr Nn", interleaved: None };
-/// Panels with `r` rows of a column contiguous, as matrix units read 8-bit values.
+/// Order of a matrix in panels of `n` columns, with `r` rows of a column contiguous, as matrix units read 8-bit values.
 pub const PANELS_OF_COLUMNS: Preset =
     Preset { name: "panels of columns", order: "B N S K Nn Kr", interleaved: None };
-/// A matrix with the columns of a row contiguous.
+/// Order of a matrix with the columns of a row contiguous.
 pub const KN: Preset = Preset { name: "KN", order: "B K N", interleaved: None };
 
 impl Preset {
-    /// Describes a constant in this order. `axes` names the axes of the constant, row-major, with their sizes. `tiles`
-    /// gives values for the small letters. Groups of axes that `axes` does not name are left out.
+    /// Describes a constant that is packed in this order. `axes` lists letter and size of the constant's axes, in row-major
+    /// order. `tiles` gives values for the small letters of the order. Axis groups of the order whose axis is not in `axes` are
+    /// left out.
     pub fn packed(
         &self,
         source: &Constant,
@@ -80,7 +87,7 @@ impl Preset {
         Packed { source: source.clone(), arrangement: Arrangement::Ordered(Box::new(order)), device }
     }
 
-    /// Like [`Preset::packed`], but as four objects if `axes` has the interleaved axis, and otherwise as one.
+    /// Like [`Preset::packed`], but as four memory objects if `axes` has the interleaved axis, and otherwise as one object.
     pub fn packed_interleaved(
         &self,
         source: &Constant,
@@ -112,7 +119,8 @@ mod tests {
 
     const AXES: [(char, usize); 4] = [('G', 2), ('O', 11), ('I', 6), ('S', 3)];
 
-    /// Weight of a group from an input to an output at a position, counted from 1. 0 past the ends of the axes.
+    /// Returns the test weight of group `g` from input channel `i` to output channel `o` at position `s` of the filter window.
+    /// The weight equals its index in the filters, counted from 1; past the ends of the axes it is 0.
     fn filter(g: usize, o: usize, i: usize, s: usize) -> f32 {
         if o < 11 && i < 6 { (((g * 11 + o) * 6 + i) * 3 + s + 1) as f32 } else { 0.0 }
     }

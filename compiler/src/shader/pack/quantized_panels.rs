@@ -1,17 +1,18 @@
-//! Device form of quantized constants. All encodings are packed into one form, so every kernel reads the same bytes.
+//! Packed form of quantized constants on the device. All encodings are packed into one form, so that all kernels read the same
+//! bytes.
 //!
 //! The constant is seen as a matrix with one list of scales per row; a row's length is K. 16 rows form a panel. The
 //! bytes of a panel are contiguous:
 //!
 //! | section | order | entry |
 //! |---|---|---|
-//! | values | by K step, one `vec4<u32>` per 4 rows | packed word: 4 values of 8 bits or 8 of 4, low bits first |
+//! | values | by word along K; a vec4 has a word of each of 4 rows | packed word: 4 values of 8 bits or 8 of 4, low bits first |
 //! | scales | by group, 16 rows each | f16 or f32 |
 //! | biases, if any | like scales | f16 or f32 |
 //!
 //! Each section is padded to 16 bytes. Values of 2 bits are widened to 4 bits, values of 5 and 6 bits to 8 bits. No
-//! value changes. A word holds neighbors in a row, so that one vec4 load of the other operand and one scale
-//! serve a word.
+//! value changes. A word holds neighbors in a row, so that one vec4 load of a matmul's other operand and one scale
+//! serve a whole word.
 
 use half::f16;
 
@@ -19,34 +20,35 @@ use crate::ir::array::strides;
 use crate::ir::op::Constant;
 use crate::ir::tensor::{DType, DeviceType};
 
-/// Rows per panel.
+/// Number of rows per panel.
 pub const ROWS: usize = 16;
-/// Bytes of a `vec4<u32>`.
+/// Size of a `vec4<u32>` in bytes.
 const VEC4_BYTES: usize = 16;
 
-/// Device form of a quantized constant.
+/// Packed form of a quantized constant on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QuantizedPanels {
-    /// Bits per value: 4 or 8.
+    /// Bits per packed value: 4 or 8.
     pub bits: usize,
-    /// Rows of the matrix, in the order of the constant's elements.
+    /// Number of rows of the constant, seen as a matrix. The rows follow one another in the order of the constant's elements.
     pub rows: usize,
-    /// Elements per row, K.
+    /// Number of elements per row (K).
     pub depth: usize,
-    /// Distance in the constant between neighbors in a row, in elements. 1 if rows are contiguous.
+    /// Distance between neighbors of a row in the constant, in elements. 1 if rows are contiguous.
     pub k_stride: usize,
-    /// Elements of a row that share a scale.
+    /// Number of neighboring elements of a row that share a scale.
     pub group_size: usize,
-    /// Zero point of all values.
+    /// Zero point, which is equal for all values.
     pub zero_point: u8,
-    /// Type of scales.
+    /// Type of the scales in memory.
     pub scale_type: DeviceType,
-    /// Type of biases.
+    /// Type of the biases in memory; `None` without biases.
     pub bias_type: Option<DeviceType>,
 }
 
 impl QuantizedPanels {
-    /// Returns the form of a constant. Returns `None` if it is not quantized, or if the view splits its rows.
+    /// Returns the packed form of a constant. Returns `None` if the constant is not quantized, or if it is a view that
+    /// splits the rows.
     pub fn from_constant(constant: &Constant) -> Option<Self> {
         let quant_format = constant.encoding.quant_format()?;
         let element_strides = constant.strides.clone().unwrap_or_else(|| strides(&constant.shape));
@@ -74,50 +76,51 @@ impl QuantizedPanels {
         })
     }
 
-    /// Scale groups per row.
+    /// Returns the number of groups of values per row that have a common scale.
     pub fn groups_per_row(&self) -> usize {
         self.depth.div_ceil(self.group_size)
     }
 
-    /// Number of panels.
+    /// Returns the number of panels.
     pub fn panels(&self) -> usize {
         self.rows.div_ceil(ROWS)
     }
 
-    /// Quantized values per packed word.
+    /// Returns the number of quantized values per packed word.
     pub fn values_per_word(&self) -> usize {
         32 / self.bits.max(1)
     }
 
-    /// Packed words per row.
+    /// Returns the number of packed words per row.
     pub fn words_per_row(&self) -> usize {
         self.depth.div_ceil(self.values_per_word())
     }
 
-    /// Number of `vec4<u32>` of quantized values in a panel.
+    /// Returns the number of `vec4<u32>` with quantized values in a panel.
     pub fn quantized_vec4s(&self) -> usize {
         self.words_per_row() * ROWS / 4
     }
 
-    /// Number of `vec4<u32>` per group: scales, then biases.
+    /// Returns how many `vec4<u32>` hold the scales, and how many hold the biases, of one scale group in a panel.
     pub fn scale_vec4s(&self) -> [usize; 2] {
         let vec4s = |device: DeviceType| device.bytes().unsigned_abs() as usize * ROWS / VEC4_BYTES;
         [vec4s(self.scale_type), self.bias_type.map_or(0, vec4s)]
     }
 
-    /// Number of `vec4<u32>` in a panel.
+    /// Returns the number of `vec4<u32>` in a panel.
     pub fn panel_vec4s(&self) -> usize {
         let [scales, biases] = self.scale_vec4s();
         self.quantized_vec4s() + self.groups_per_row() * (scales + biases)
     }
 
-    /// Total bytes of all panels.
+    /// Returns the total size of all panels in bytes.
     pub fn bytes(&self) -> u64 {
         (self.panels() as u64).saturating_mul((self.panel_vec4s() * VEC4_BYTES) as u64)
     }
 }
 
-/// Returns the axis of K: elements along it are contiguous in the source.
+/// Returns the axis of a quantized constant that becomes K (the position in a row) in the packed form: the axis along which
+/// elements are contiguous in the source.
 fn depth_axis(constant: &Constant, strides: &[usize]) -> Option<usize> {
     let sizes = constant.shape.iter().zip(strides);
     let mut found =
@@ -125,8 +128,8 @@ fn depth_axis(constant: &Constant, strides: &[usize]) -> Option<usize> {
     found.next_back().or_else(|| constant.shape.len().checked_sub(1))
 }
 
-/// Returns the constant with K as its last axis and with the encoding's element type. Constants with equal bytes on the
-/// device are equal in this form.
+/// Returns a view of a quantized constant with K as its last axis and with the encoding's element type. Constants that
+/// have equal bytes on the device have equal views.
 pub(super) fn with_k_last(constant: &Constant) -> Option<Constant> {
     let element_strides = constant.strides.clone().unwrap_or_else(|| strides(&constant.shape));
     let axis = depth_axis(constant, &element_strides)?;
@@ -135,7 +138,8 @@ pub(super) fn with_k_last(constant: &Constant) -> Option<Constant> {
     Some(Constant { dtype: seen.encoding.element_type(), ..seen })
 }
 
-/// Writes panels from number `first` on. `out` holds whole panels. `source` comes from [`with_k_last`].
+/// Writes the bytes of panels to `out`, from the panel with index `first` on. `out` holds whole panels. `source` is the result of
+/// [`with_k_last`].
 pub(super) fn fill(source: &Constant, panels: &QuantizedPanels, first: usize, out: &mut [u8]) {
     let element_strides = source.strides.clone().unwrap_or_else(|| strides(&source.shape));
     let size = panels.panel_vec4s() * VEC4_BYTES;
@@ -169,7 +173,7 @@ pub(super) fn fill(source: &Constant, panels: &QuantizedPanels, first: usize, ou
     }
 }
 
-/// Returns the index in the source of a row's first element.
+/// Returns the index of a row's first element in the source constant.
 fn first_element(mut row: usize, shape: &[usize], strides: &[usize]) -> usize {
     let mut at = 0;
     for (size, stride) in shape.iter().zip(strides).rev().skip(1) {
@@ -197,15 +201,15 @@ mod tests {
     use crate::ir::tensor::DeviceType;
     use crate::shader::pack::{Packed, pack};
 
-    fn constant(shape: [usize; 2], stored: &str) -> Constant {
+    fn constant(shape: [usize; 2], encoding: &str) -> Constant {
         let graph = format!(
-            "%0 = constant {{\"dtype\":\"f32\",\"shape\":{shape:?},\"stored\":\"{stored}\",\"random\":3}}\noutput \"y\" %0\n"
+            "%0 = constant {{\"dtype\":\"f32\",\"shape\":{shape:?},\"encoding\":\"{encoding}\",\"random\":3}}\noutput \"y\" %0\n"
         );
         let graph = graph_text::parse(&graph).unwrap();
         graph.constant(graph.outputs()[0].node).unwrap().clone()
     }
 
-    /// Dequantizes element `k` of a row from packed bytes, as kernels do.
+    /// Dequantizes element `k` of a row from packed bytes, with the formula that the kernels use.
     fn dequantize_packed(bytes: &[u8], panels: &QuantizedPanels, row: usize, k: usize) -> f32 {
         let panel = &bytes[row / ROWS * panels.panel_vec4s() * VEC4_BYTES..];
         let lane = row % ROWS;
@@ -232,8 +236,8 @@ mod tests {
     fn panels_hold_all_elements() {
         let kinds = BlockKind::ALL.map(|kind| kind.name().to_string()).into_iter();
         let others = ["u2 in groups of 16", "u4 in groups of 40 with zeros", "u8 in groups of 1000"];
-        for stored in kinds.chain(others.map(str::to_string)) {
-            let source = constant([37, 512], &stored);
+        for encoding in kinds.chain(others.map(str::to_string)) {
+            let source = constant([37, 512], &encoding);
             let elements = source.to_array().unwrap();
             let elements = elements.floats().unwrap();
             let across = source.transposed(&[1, 0]).unwrap();
@@ -243,12 +247,12 @@ mod tests {
                 QuantizedPanels::from_constant(&across).unwrap(),
                 QuantizedPanels { k_stride: 37, ..panels }
             );
-            assert_eq!(packed.identity(), Packed::dense(&across).identity(), "{stored}");
+            assert_eq!(packed.identity(), Packed::dense(&across).identity(), "{encoding}");
             let bytes = pack(&packed).unwrap();
             assert_eq!(bytes.len() as u64, packed.bytes());
             for (i, want) in elements.iter().enumerate() {
                 let got = dequantize_packed(&bytes, &panels, i / 512, i % 512);
-                assert!((got - want).abs() <= 1e-6 + want.abs() * 1e-6, "{stored} at {i}: {got}, {want}");
+                assert!((got - want).abs() <= 1e-6 + want.abs() * 1e-6, "{encoding} at {i}: {got}, {want}");
             }
         }
     }

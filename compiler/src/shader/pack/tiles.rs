@@ -1,71 +1,72 @@
-//! Mapping of packed elements to source elements, one tile at a time.
+//! Mapping of a packed constant's elements to the elements of its source, one tile at a time.
 //!
-//! A tile is a range of packed elements. All tiles that are inside the constant have the same offsets between their
-//! source elements, so the offsets are computed once. They are sorted by source element, so that packing a transposed
+//! A tile is a range of packed elements. All tiles that are inside the constant have equal offsets between their source
+//! elements, so the offsets are computed once. The offsets are sorted by source element, so that packing a transposed
 //! matrix reads whole cache lines. Only tiles at the edges are computed element by element.
 
 use std::ops::Range;
 
 use super::arrangement::Interleave;
 
-/// Maximum elements per tile.
+/// Maximum number of elements per tile.
 const TILE: usize = 1 << 11;
-/// Maximum elements per tile if neighbors in the tile are not neighbors in the source.
+/// Maximum number of elements per tile if neighbors in the tile are not neighbors in the source.
 const SCATTERED_TILE: usize = 1 << 8;
-/// Packed elements per task of a thread.
+/// Number of packed elements that a thread writes in one task.
 const RUN: usize = 1 << 16;
-/// Packed elements per task if consecutive tiles read the same cache lines.
+/// Number of packed elements that a thread writes in one task, if consecutive tiles read from equal cache lines.
 const SCATTERED_RUN: usize = 1 << 20;
 
-/// Order of packed elements.
+/// Order of packed elements, and its division into tiles.
 #[derive(Debug)]
 pub(super) struct Tiles {
     groups: Vec<Group>,
     axes: Vec<Axis>,
-    /// Source element of the first position.
+    /// Index of the source element at position 0 of every axis.
     first: usize,
-    /// Number of packed elements.
+    /// Number of elements of the packed constant, with padding.
     elements: usize,
-    /// Elements per tile.
+    /// Number of elements of the packed constant in a tile, with padding.
     tile: usize,
-    /// Elements after which the pattern of tiles repeats. The last tile of a period may be shorter.
+    /// Period of the tiles: number of packed elements after which the pattern of tiles repeats. The last tile of a
+    /// period may be shorter.
     period: usize,
-    /// `(place in the tile, offset in the source)` of each element, sorted by source element.
+    /// Table of the elements of a tile, `(place in the tile, offset in the source)`, sorted by source element.
     table: Vec<(u32, u32)>,
-    /// Highest position of a tile on each axis, relative to the tile's first position.
+    /// Highest position that a tile reaches on each axis, relative to the tile's first position.
     reach: Vec<usize>,
     run: usize,
 }
 
-/// A group of positions of an axis.
+/// An axis group of a packing order: consecutive positions of an axis.
 #[derive(Debug, Clone, Copy)]
 struct Group {
     extent: usize,
     axis: usize,
-    /// Positions of the axis per step of the group.
+    /// Number of positions along the axis between two consecutive positions of the group.
     advance: usize,
 }
 
-/// A logical axis.
+/// A logical axis of the packed constant.
 #[derive(Debug, Clone, Copy)]
 struct Axis {
     size: usize,
-    /// Distance between neighbors in the source, in elements.
+    /// Distance between neighbors along the axis in the source, in elements.
     stride: usize,
 }
 
-/// Source elements of a tile.
+/// Source elements from which a tile is packed, in one of three forms.
 pub(super) enum Sources<'a> {
-    /// Consecutive source elements from an index on.
+    /// Consecutive source elements from this index on.
     Consecutive(usize),
     /// Index of the first source element, and `(place in the tile, offset from the first)` of every element.
     Table(usize, &'a [(u32, u32)]),
-    /// Index of the first packed element. [`Tiles::source`] gives the source of each element.
+    /// Index of the tile's first packed element. [`Tiles::source`] returns the source of each element.
     Single(usize),
 }
 
 impl Tiles {
-    /// Elements in source order.
+    /// Creates the tiles of a constant whose packed elements are in the source order.
     pub(super) fn dense(elements: usize) -> Self {
         Self {
             groups: Vec::new(),
@@ -80,14 +81,14 @@ impl Tiles {
         }
     }
 
-    /// `count` tiles of `length` elements that do not map to single source elements.
+    /// Creates `count` tiles of `length` elements, for packed elements that do not map to single source elements.
     pub(super) fn uniform(count: usize, length: usize) -> Self {
         let length = length.max(1);
         Self { tile: length, period: length, run: RUN.min(length), ..Self::dense(count * length) }
     }
 
-    /// Groups of `(extent, axis)`, slowest first, over a constant with a shape and strides. With `interleave`, only
-    /// every n-th position of an axis is packed.
+    /// Creates the tiles for an order of axis groups, given as `(extent, axis)`, slowest first, over a constant with a shape and
+    /// strides. With `interleave`, only every n-th position of an axis is packed.
     pub(super) fn new(
         shape: &[usize],
         strides: &[usize],
@@ -126,7 +127,8 @@ impl Tiles {
         tiles
     }
 
-    /// Sets tile size (at most `most` elements) and period. Returns true if neighbors in a tile are source neighbors.
+    /// Sets the tile size (at most `most` elements) and the period of the tiles. Returns true if neighbors in a tile
+    /// are neighbors in the source.
     fn shape_tile(&mut self, most: usize) -> bool {
         let (mut tile, mut neighbors) = (1usize, false);
         for group in self.groups.iter().rev() {
@@ -144,7 +146,7 @@ impl Tiles {
         neighbors
     }
 
-    /// Lists the elements of the first tile, which starts at position 0 of each axis.
+    /// Fills the table of the elements of a tile from the first tile, which starts at position 0 of each axis.
     fn tabulate(&mut self) {
         self.reach = vec![0; self.axes.len()];
         let mut position = vec![0; self.axes.len()];
@@ -163,7 +165,7 @@ impl Tiles {
         }
     }
 
-    /// Computes the position on each axis of a packed element.
+    /// Computes the position of a packed element on each axis.
     fn position(&self, mut at: usize, position: &mut [usize]) {
         position.fill(0);
         for group in self.groups.iter().rev() {
@@ -174,12 +176,12 @@ impl Tiles {
         }
     }
 
-    /// Returns the source element of a position.
+    /// Returns the index of the source element, given its position on each axis.
     fn offset(&self, position: &[usize]) -> usize {
         self.first + position.iter().zip(&self.axes).map(|(p, axis)| p * axis.stride).sum::<usize>()
     }
 
-    /// Returns the source element of packed element `at`, or `None` for padding.
+    /// Returns the index of the source element of packed element `at`, or `None` for padding.
     pub(super) fn source(&self, at: usize) -> Option<usize> {
         let mut position = [0usize; 16];
         let position = position.get_mut(..self.axes.len())?;
@@ -188,7 +190,7 @@ impl Tiles {
         (inside && at < self.elements).then(|| self.offset(position))
     }
 
-    /// Number of tiles.
+    /// Returns the number of tiles.
     pub(super) fn count(&self) -> usize {
         (self.elements / self.period) * self.in_period() + (self.elements % self.period).div_ceil(self.tile)
     }
@@ -197,23 +199,24 @@ impl Tiles {
         self.period.div_ceil(self.tile)
     }
 
-    /// Number of elements in the longest tile.
+    /// Returns the number of packed elements in the longest tile.
     pub(super) fn max_tile_elements(&self) -> usize {
         self.tile.min(self.period)
     }
 
-    /// Number of elements in a task of a thread.
+    /// Returns the number of packed elements that a thread writes in one task.
     pub(super) fn run_elements(&self) -> usize {
         self.run
     }
 
-    /// Returns the first packed element of a tile, or the number of elements for the tile after the last.
+    /// Returns the index of a tile's first packed element. For the tile after the last one, returns the number of elements.
     pub(super) fn start(&self, tile: usize) -> usize {
         let (period, place) = (tile / self.in_period(), tile % self.in_period());
         (period * self.period + place * self.tile).min(self.elements)
     }
 
-    /// Returns the tiles of a run, sorted by source element: the range of packed elements and their sources.
+    /// Returns the tiles of a run, sorted by source element: for each tile, its range of packed elements and their
+    /// source elements.
     pub(super) fn run_sources(&self, run: Range<usize>) -> Vec<(Range<usize>, Sources<'_>)> {
         let mut position = vec![0; self.axes.len()];
         let mut tiles = Vec::with_capacity(run.len());

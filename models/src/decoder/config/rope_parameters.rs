@@ -1,16 +1,16 @@
-//! Parameters of rotary embeddings: scaling types and their fields.
+//! Parameters of rotary embeddings (RoPE) in `config.json`: scaling types and their fields.
 
 use serde_json::{Map, Value};
 
 use super::Config;
 use crate::decoder::rope::{Rope, Scaling};
 
-/// Minimum factor of a rotary embedding.
+/// Minimum accepted value of a factor among the RoPE parameters.
 const MIN_FACTOR: f64 = 1e-3;
-/// Maximum factor of a rotary embedding.
+/// Maximum accepted value of a factor among the RoPE parameters.
 const MAX_FACTOR: f64 = 1e6;
 
-/// Fields of a rotary embedding.
+/// RoPE parameters by their name in `config.json`.
 struct Fields<'a>(&'a Map<String, Value>);
 
 impl Fields<'_> {
@@ -19,7 +19,7 @@ impl Fields<'_> {
             None | Some(Value::Null) => Ok(None),
             Some(value) => match value.as_f64() {
                 Some(number) => Ok(Some(number)),
-                None => Err(format!("`{name}` of the rotary embedding is {value}")),
+                None => Err(format!("`{name}` of the rotary embedding is {value}, which is not a number")),
             },
         }
     }
@@ -39,7 +39,8 @@ impl Fields<'_> {
     }
 }
 
-/// YaRN scaling of a model with `trained` positions. `attention` is the given attention factor.
+/// Parses the YaRN scaling of a model that was trained with `trained` positions. `attention` is the factor that multiplies the
+/// cosines and sines, if `config.json` gives it.
 fn yarn_scaling(fields: &Fields<'_>, trained: i64, attention: Option<f64>) -> Result<Scaling, String> {
     let scale = fields.factor("factor")?;
     let rotations = |name: &str, default: f64| match fields.optional(name)? {
@@ -65,7 +66,7 @@ impl Config {
     /// Parses the parameters of a rotary embedding.
     ///
     /// # Errors
-    /// With the field that is malformed or not supported.
+    /// If a field is malformed or not supported. The message names the field.
     pub(super) fn parse_rope(&self, given: &Map<String, Value>) -> Result<Rope, String> {
         let fields = Fields(given);
         let positions = |name: &str, value: Option<f64>| match value {
@@ -83,7 +84,7 @@ impl Config {
         let size = (self.head_size() as f64 * fraction) as usize;
         if size < 2 || !size.is_multiple_of(2) || size > self.head_size() {
             return Err(format!(
-                "{size} of {} elements of a head cannot be rotated in pairs",
+                "RoPE would rotate {size} of the {} elements of a head, but this number cannot be rotated in pairs",
                 self.head_size()
             ));
         }
@@ -139,7 +140,7 @@ impl Config {
         Ok(Rope { size, theta, scaling, interleaved: self.interleaved() })
     }
 
-    /// LongRoPE scaling with a factor for each frequency.
+    /// Parses LongRoPE scaling, which has a factor for each frequency, for short and for long texts.
     fn long_scaling(
         &self,
         given: &Map<String, Value>,
@@ -155,7 +156,7 @@ impl Config {
                 list.ok_or_else(|| format!("`{name}` of the rotary embedding is not a list of numbers"))?;
             if list.len() != size / 2 || !list.iter().all(|f| (MIN_FACTOR..=MAX_FACTOR).contains(f)) {
                 return Err(format!(
-                    "`{name}` has {} numbers; it must have {} between {MIN_FACTOR} and {MAX_FACTOR}",
+                    "`{name}` has {} numbers; it must have {}, each between {MIN_FACTOR} and {MAX_FACTOR}",
                     list.len(),
                     size / 2
                 ));
@@ -175,7 +176,7 @@ impl Config {
 }
 
 impl Rope {
-    /// Number of positions that the scaling extends `max_positions` to.
+    /// Number of positions to which the RoPE scaling extends the trained `max_positions`.
     pub(super) fn scaled_positions(&self, max_positions: i64) -> i64 {
         let scaled = |base: i64, factor: f64| (base as f64 * factor).min(1e9) as i64;
         match &self.scaling {

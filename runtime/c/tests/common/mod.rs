@@ -1,4 +1,4 @@
-//! A small bundle for the device of the tests: y = 3 * x + 1 with four floats.
+//! A small bundle for the device of the tests. It computes y = 3 * x + 1 with four floats.
 
 use driftc::compile::{Model, Options, compile};
 use driftc::ir::graph_text;

@@ -1,9 +1,9 @@
 //! Decodes a manifest from bytes that may be hostile.
 //!
-//! The encoding is bincode 2's standard configuration; the writer uses the bincode crate. Reading it takes
-//! little code: integers of variable length, lists with a length prefix, fields in declaration order. This
-//! module avoids serde because serde's code would be a fifth of a program that embeds the runtime. A test
-//! compares both. A length may not exceed the remaining bytes, and nothing recurses.
+//! The encoding is bincode 2's standard configuration; the writer uses the bincode crate. Reading this encoding takes
+//! little code: integers of variable length, lists with a length prefix, fields in declaration order. This module
+//! avoids serde because serde's code would be a fifth of a program that embeds the runtime. A test compares this
+//! decoder with bincode. A length may not exceed the remaining bytes, and nothing recurses.
 
 use crate::{
     ApiVersion, Artifact, ArtifactKind, Attachment, Binding, BindingKind, Chunk, DeviceHints, DeviceType,
@@ -12,7 +12,7 @@ use crate::{
     SlotKind, StateSlot, Symbol, Texture, Variant, WeightPlacement, WeightSlot,
 };
 
-/// Reason why the bytes are rejected.
+/// Reason why the bytes of a manifest are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     End,
@@ -24,10 +24,10 @@ pub(super) enum Fault {
 impl Fault {
     pub(super) fn reason(self) -> &'static str {
         match self {
-            Fault::End => "it ends inside a value, or a length exceeds the remaining bytes",
+            Fault::End => "the manifest ends inside a value, or a length exceeds the remaining bytes",
             Fault::Number => "a number does not fit its field, or its encoding is not the shortest one",
             Fault::Utf8 => "a string is not UTF-8",
-            Fault::Choice => "a value is not valid for its type",
+            Fault::Choice => "an enum, bool or option has an invalid value",
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::order;
 use crate::{Hash, Manifest, validate};
 
-/// A range of the file and its expected hash.
+/// A chunk, an artifact or the manifest: its range of the bundle file and its expected hash.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Extent {
     pub section: String,
@@ -16,7 +16,7 @@ pub struct Extent {
     pub hash: Hash,
 }
 
-/// Reads the header and checks it against the file.
+/// Reads the header, and checks its hash, its version and the sizes that it states for the file.
 pub fn read_header(file: &[u8]) -> Result<Header> {
     if file.get(..MAGIC.len()) != Some(MAGIC.as_slice()) {
         return Err(Error::NotABundle);
@@ -29,7 +29,7 @@ pub fn read_header(file: &[u8]) -> Result<Header> {
     if header.get(HASHED_HEADER..)
         != Some(Hash::digest(header.get(..HASHED_HEADER).unwrap_or_default()).0.as_slice())
     {
-        return Err(Error::corrupt("header", 0, "its hash does not match"));
+        return Err(Error::corrupt("header", 0, "the bytes do not match their hash"));
     }
     if major != VERSION_MAJOR {
         return Err(Error::Version {
@@ -51,11 +51,11 @@ pub fn read_header(file: &[u8]) -> Result<Header> {
         return Err(Error::corrupt(
             "header",
             12,
-            "its size or its reserved bytes differ from this version's",
+            "the header has another size or other reserved bytes than this version",
         ));
     }
     if header.file_size != file.len() as u64 {
-        let reason = format!("the file has {} bytes, the header says {}", file.len(), header.file_size);
+        let reason = format!("the file has {} bytes, but the header says {}", file.len(), header.file_size);
         return Err(Error::corrupt("header", 16, reason));
     }
     if header.manifest_offset.checked_add(header.manifest_size) != Some(header.file_size)
@@ -68,12 +68,12 @@ pub fn read_header(file: &[u8]) -> Result<Header> {
 }
 
 /// Reads, checks and decodes the manifest, and checks that it accounts for every byte of the file. The bytes of
-/// chunks and artifacts are not checked; see [`verify`](super::verify).
+/// chunks and artifacts are not checked; see [`verify`](super::verify()).
 pub fn read_manifest(file: &[u8]) -> Result<Manifest> {
     let header = read_header(file)?;
     let bytes = section(file, header.manifest_offset, header.manifest_size)?;
     if Hash::digest(bytes) != header.manifest_hash {
-        return Err(Error::corrupt("manifest", header.manifest_offset, "its hash does not match"));
+        return Err(Error::corrupt("manifest", header.manifest_offset, "the bytes do not match their hash"));
     }
     let manifest = decode(bytes, header.manifest_offset)?;
     validate(&manifest)?;
@@ -81,17 +81,21 @@ pub fn read_manifest(file: &[u8]) -> Result<Manifest> {
     Ok(manifest)
 }
 
-/// Returns a range of the file.
+/// Returns `size` bytes of the file from `offset` on.
 pub fn section(file: &[u8], offset: u64, size: u64) -> Result<&[u8]> {
     let start = usize::try_from(offset).ok();
     let end = offset.checked_add(size).and_then(|end| usize::try_from(end).ok());
     start.zip(end).and_then(|(start, end)| file.get(start..end)).ok_or_else(|| {
-        Error::corrupt("section", offset, format!("{size} bytes at this offset exceed the file"))
+        Error::corrupt(
+            "section",
+            offset,
+            format!("{size} bytes at this offset extend past the end of the file"),
+        )
     })
 }
 
 impl Manifest {
-    /// All hashed sections except the manifest: chunks, then artifacts, each in list order.
+    /// Returns the ranges and hashes of all chunks, then of all artifacts, each in list order.
     pub fn extents(&self) -> Vec<Extent> {
         let chunks = self.chunks.iter().enumerate().map(|(index, chunk)| Extent {
             section: format!("chunk {index}"),
@@ -124,14 +128,15 @@ fn check_layout(file: &[u8], header: &Header, manifest: &Manifest) -> Result<()>
     for extent in sorted.iter().filter_map(|index| extents.get(*index)).chain([&last]) {
         let gap = extent.offset.checked_sub(end);
         let Some(gap) = gap.filter(|gap| *gap < CHUNK_ALIGNMENT) else {
-            let reason = format!("it does not follow the previous section, which ends at byte {end}");
+            let reason =
+                format!("the section does not follow the previous section, which ends at byte {end}");
             return Err(Error::corrupt(&extent.section, extent.offset, reason));
         };
         if section(file, end, gap)?.iter().any(|byte| *byte != 0) {
             return Err(Error::corrupt(
                 "padding",
                 end,
-                format!("bytes before {} are not zero", extent.section),
+                format!("padding bytes before {} are not zero", extent.section),
             ));
         }
         end = extent.offset.saturating_add(extent.size);
@@ -139,7 +144,7 @@ fn check_layout(file: &[u8], header: &Header, manifest: &Manifest) -> Result<()>
     Ok(())
 }
 
-/// Reads fixed-size fields from the front of the header, whose length was checked.
+/// Reader of the header's fields, which have fixed sizes, in order. The length of the header was checked.
 struct Fields<'a> {
     rest: &'a [u8],
 }

@@ -20,15 +20,16 @@ const SUBTREE_BYTES: usize = 1 << 20;
 /// Maximum number of threads. It is lower than typical core counts because the driver works at the same time.
 const N_THREADS: usize = 8;
 
-/// A subtree of a section.
+/// A BLAKE3 subtree of a section of the file.
 struct Subtree<'a> {
     range: &'a [u8],
     start: usize,
-    /// The hash of a section with one subtree, else the subtree's chaining value.
+    /// The section's hash if the section has only this subtree, else the subtree's BLAKE3 chaining value.
     value: Mutex<ChainingValue>,
 }
 
-/// Compares the hash of each extent on several threads. Reports the first mismatch in list order.
+/// Compares the bytes of each extent (a chunk, an artifact or the manifest) with its expected hash, on several threads.
+/// Reports the first mismatch in list order.
 ///
 /// # Errors
 /// [`Error::Corrupt`] with the section and its offset.
@@ -51,13 +52,14 @@ pub fn verify(file: &[u8], extents: &[Extent]) -> Result<()> {
         .map(|subtree| subtree.value.into_inner().unwrap_or_else(PoisonError::into_inner));
     for extent in extents {
         if merge(&mut values, extent.size, true) != Some(extent.hash.0) {
-            return Err(Error::corrupt(&extent.section, extent.offset, "its hash does not match"));
+            return Err(Error::corrupt(&extent.section, extent.offset, "the bytes do not match their hash"));
         }
     }
     Ok(())
 }
 
-/// Hash or chaining value of the subtree that begins at `start`.
+/// Returns the chaining value of the subtree that begins at `start`, or the section's hash if the section has only one
+/// subtree.
 fn subtree_value(range: &[u8], start: usize) -> ChainingValue {
     if range.len() <= SUBTREE_BYTES {
         return Hash::digest(range).0;
@@ -66,8 +68,9 @@ fn subtree_value(range: &[u8], start: usize) -> ChainingValue {
     blake3::Hasher::new().set_input_offset(start as u64).update(subtree).finalize_non_root()
 }
 
-/// Merges the chaining values of a section, or of a subtree of it, of `length` bytes. Takes the values of its
-/// parts from the front of `values`.
+/// Merges the BLAKE3 chaining values of the subtrees of a range of `length` bytes, which it takes from the front of
+/// `values`. If `whole` is true, the range is a whole section, and the result is its hash. Otherwise the result is the
+/// chaining value of the range.
 fn merge(values: &mut dyn Iterator<Item = ChainingValue>, length: u64, whole: bool) -> Option<ChainingValue> {
     if length <= SUBTREE_BYTES as u64 {
         return values.next();

@@ -1,7 +1,7 @@
 //! Writes bundles: chunks are streamed to a temporary file next to the target, which is renamed on success.
 //!
-//! Memory use is bounded by one slice of a chunk, and readers never see an incomplete bundle. The same calls in
-//! the same order produce the same bytes.
+//! No chunk is held in memory as a whole, and readers never see an incomplete bundle. The same calls in the same order
+//! produce the same bytes.
 
 use super::{ARTIFACT_ALIGNMENT, CHUNK_ALIGNMENT, HEADER_SIZE, Header, VERSION_MAJOR, VERSION_MINOR, encode};
 use crate::error::{Error, Result};
@@ -17,13 +17,13 @@ pub struct BundleWriter {
     path: PathBuf,
     temporary: PathBuf,
     position: u64,
-    /// Known chunks by hash, and artifacts by hash and kind. Equal data is stored once.
+    /// Indices of the written chunks by hash, and of the written artifacts by hash and kind. Equal data is stored once.
     known_chunks: BTreeMap<Hash, u32>,
     known_artifacts: BTreeMap<(Hash, ArtifactKind), u32>,
     manifest: Manifest,
 }
 
-/// Sizes in a written bundle.
+/// Sizes of the sections of a written bundle, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub file_size: u64,
@@ -33,7 +33,7 @@ pub struct Summary {
     pub padding_bytes: u64,
 }
 
-/// Counts and hashes the bytes written to the file.
+/// Writer that counts and hashes the bytes of a chunk while it writes them to the file.
 struct Hashing<'a> {
     out: &'a mut BufWriter<File>,
     hasher: blake3::Hasher,
@@ -75,7 +75,7 @@ impl BundleWriter {
         Ok(writer)
     }
 
-    /// Adds weights that `fill` streams, and returns the index of their chunk.
+    /// Adds a chunk of weights, whose bytes the closure `fill` writes. Returns the index of the chunk.
     pub fn chunk(&mut self, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<u32> {
         let before = self.position;
         let result = self.try_chunk(fill);
@@ -86,14 +86,14 @@ impl BundleWriter {
         result.map_err(|source| self.fail(source))
     }
 
-    /// Adds a file shipped with the model.
+    /// Adds a file shipped with the model, such as a tokenizer, as an attachment.
     pub fn attach(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
         let artifact = self.artifact(ArtifactKind::Data, bytes)?;
         self.manifest.attachments.push(Attachment { name: name.to_owned(), artifact });
         Ok(())
     }
 
-    /// Adds a shader given as SPIR-V words, and returns its index.
+    /// Adds a shader given as SPIR-V words, and returns the artifact's index.
     pub fn spirv(&mut self, words: &[u32]) -> Result<u32> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.artifact(ArtifactKind::Spirv, &bytes)
@@ -116,7 +116,7 @@ impl BundleWriter {
         Ok(index)
     }
 
-    /// Chunks written so far.
+    /// Returns the chunks that were written so far.
     pub fn chunks(&self) -> &[Chunk] {
         &self.manifest.chunks
     }
@@ -191,12 +191,13 @@ impl BundleWriter {
 }
 
 impl Drop for BundleWriter {
-    /// Removes the temporary file. After a successful finish there is none.
+    /// Removes the temporary file, if [`BundleWriter::finish`] has not renamed it.
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.temporary);
     }
 }
 
 fn count(length: usize) -> Result<u32> {
-    u32::try_from(length).map_err(|_| Error::invalid("manifest", "more artifacts than 32 bits count"))
+    u32::try_from(length)
+        .map_err(|_| Error::invalid("manifest", "the number of artifacts does not fit 32 bits"))
 }

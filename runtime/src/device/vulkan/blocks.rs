@@ -1,8 +1,8 @@
 //! Device memory: dedicated allocations for large objects, and blocks that are suballocated to small objects.
 //!
-//! An allocation takes a driver 0.1 to 2 ms, and a language model with several frames has over a hundred small
-//! inputs, outputs and parameters. All of them are created at load and destroyed together, so a block is filled
-//! from its start and ranges are never freed individually.
+//! An allocation takes a driver 0.1 to 2 ms, and a language model with several frames has over a hundred small inputs,
+//! outputs and parameters. All of these objects are created at load and destroyed together, so a block is filled from
+//! its start and ranges are never freed individually.
 
 use super::context::{Block, BlockKind, Context, Memory};
 use super::failed;
@@ -14,10 +14,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-/// Maximum size of an object that is placed in a block.
+/// Maximum bytes of an object that is placed in a block.
 const MAX_SUBALLOCATION: u64 = 16 << 20;
-/// Minimum and maximum size of a block. A new block is as large as all earlier ones together within these
-/// bounds, so at most half of the memory is unused.
+/// Minimum and maximum bytes of a block. Within these bounds, a new block is as large as all earlier blocks of its kind
+/// together, so at most half of the memory is unused.
 const BLOCK_SIZES: [u64; 2] = [256 << 10, 32 << 20];
 
 impl Memory {
@@ -34,8 +34,9 @@ impl Drop for Memory {
 }
 
 impl Context {
-    /// Allocates memory for an object, and returns it with the object's offset. Tries the suitable memory
-    /// types, best first; if a heap is full, the next type is used. Memory that the host accesses is mapped.
+    /// Allocates memory for a buffer or image, and returns the memory with the object's offset in it. Tries the
+    /// suitable memory types, best first; if a heap is full, the next type is used. Memory that the host accesses is
+    /// mapped.
     #[inline(never)]
     pub(super) fn allocate(
         self: &Arc<Context>,
@@ -87,7 +88,8 @@ impl Context {
         Ok(Some((memory, 0)))
     }
 
-    /// Allocates memory of a type with these flags. Returns `None` if there is not enough.
+    /// Allocates device memory of the memory type in `kind`, which has the properties `flags`. Returns `None` if the
+    /// device has not enough memory or allows no further allocation.
     #[inline(never)]
     fn allocate_memory(
         self: &Arc<Context>,

@@ -11,7 +11,7 @@ use crate::format::{
 use ash::{ext, khr, vk};
 use std::ffi::CStr;
 
-/// Usable Vulkan version and extensions of a device.
+/// Returns the usable Vulkan version and the extensions of a device.
 pub(super) fn available(instance: &Instance, device: vk::PhysicalDevice) -> Result<Available> {
     // SAFETY: the device was enumerated from this instance, here and below.
     let properties = unsafe { instance.raw.get_physical_device_properties(device) };
@@ -188,8 +188,8 @@ fn heaps(instance: &Instance, device: vk::PhysicalDevice) -> Vec<MemoryHeap> {
     memory.memory_heaps_as_slice().iter().enumerate().map(heap).collect()
 }
 
-/// Index and timestamp bits of the compute queue family: the first with compute support, which is usually the
-/// fastest.
+/// Returns the index of the queue family to use and the number of valid bits in its timestamps. It is the first family
+/// with compute support, which is usually the fastest.
 pub(super) fn compute_family(instance: &Instance, device: vk::PhysicalDevice) -> Option<(u32, u32)> {
     // SAFETY: the device was enumerated from this instance.
     let families = unsafe { instance.raw.get_physical_device_queue_family_properties(device) };
@@ -237,7 +237,7 @@ fn matrix_shapes(instance: &Instance, device: vk::PhysicalDevice) -> Result<Vec<
 }
 
 fn matrix_type(component: vk::ComponentTypeKHR) -> Option<MatrixType> {
-    /// `VK_COMPONENT_TYPE_BFLOAT16_KHR`, which the bindings lack.
+    /// The Vulkan constant `VK_COMPONENT_TYPE_BFLOAT16_KHR`, which the Rust bindings (`ash`) lack.
     const BF16: vk::ComponentTypeKHR = vk::ComponentTypeKHR::from_raw(1_000_141_000);
     Some(match component {
         vk::ComponentTypeKHR::FLOAT16 => MatrixType::F16,

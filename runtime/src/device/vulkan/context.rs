@@ -21,10 +21,10 @@ pub(crate) struct Candidate {
     pub(crate) info: DeviceInfo,
 }
 
-/// An open device. Every object created from it keeps it alive through an `Arc`.
+/// An open device. Every object that is created on the device keeps it alive through an `Arc`.
 pub(crate) struct Context {
     pub(super) device: Device,
-    /// Queue of the device. Sessions on the same device lock it to submit.
+    /// Queue of the device. Sessions on the same device lock the queue to submit runs.
     queue: Mutex<vk::Queue>,
     pub(super) family: u32,
     pub(super) timestamp_bits: u32,
@@ -37,11 +37,11 @@ pub(crate) struct Context {
     pub(super) always_stage: bool,
     /// Memory blocks for small objects.
     pub(super) blocks: Mutex<Vec<Block>>,
-    /// Objects created so far.
+    /// Counts of the pipelines and memory allocations created so far.
     pub(crate) counts: Counts,
 }
 
-/// A memory allocation, freed with its last user.
+/// An allocation of device memory, freed when its last buffer or image is dropped.
 pub(super) struct Memory {
     pub(super) context: Arc<Context>,
     pub(super) raw: vk::DeviceMemory,
@@ -55,7 +55,7 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// A block with free space. The objects in it keep its memory alive.
+/// A block of device memory with free space, for small objects. The objects in a block keep its memory alive.
 pub(super) struct Block {
     pub(super) kind: BlockKind,
     pub(super) memory: Weak<Memory>,
@@ -63,10 +63,10 @@ pub(super) struct Block {
     pub(super) size: u64,
 }
 
-/// Properties that objects in one block have in common.
+/// Properties that all objects in one memory block have in common.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct BlockKind {
-    /// Index of the memory type.
+    /// Index of the Vulkan memory type.
     pub(super) memory_type: u32,
     pub(super) mapped: bool,
     pub(super) images: bool,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 const HANDLE_TYPE: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
 
 impl BufferRange {
-    /// Allocates exportable memory, and returns it with a file descriptor.
+    /// Allocates device memory for export to other APIs, and returns the memory with its file descriptor.
     pub(crate) fn export(context: &Arc<Context>, size: u64) -> Result<(BufferRange, OwnedFd)> {
         let export = vk::ExportMemoryAllocateInfo::default().handle_types(HANDLE_TYPE);
         let range = create_external(context, size, None, (&raw const export).cast())?;
@@ -26,7 +26,7 @@ impl BufferRange {
         Ok((range, unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
-    /// Imports memory from a file descriptor.
+    /// Imports device memory of another API or process by a file descriptor.
     pub(crate) fn import(
         context: &Arc<Context>,
         size: u64,

@@ -9,7 +9,7 @@ use ash::vk;
 use ash::{ext, khr};
 use std::ffi::CStr;
 
-/// A feature struct: its features and their origin.
+/// A Vulkan feature struct: its features, and the extension or Vulkan version that provides the struct.
 pub(super) struct FeatureStruct {
     pub(super) features: Features,
     pub(super) extension: &'static CStr,
@@ -23,7 +23,7 @@ const fn feature_struct(features: &[Feature], extension: &'static CStr, core: Op
 
 const N_STRUCTS: usize = 18;
 
-/// In the order of [`Chain::structs`].
+/// All feature structs of the backend, in the order of [`Chain::structs`].
 static FEATURE_STRUCTS: [FeatureStruct; N_STRUCTS] = [
     feature_struct(
         &[Feature::Storage16bit, Feature::Uniform16bit],
@@ -98,7 +98,7 @@ static FEATURE_STRUCTS: [FeatureStruct; N_STRUCTS] = [
     feature_struct(&[Feature::SubgroupRotate], khr::shader_subgroup_rotate::NAME, None),
 ];
 
-/// Features that need no enabling, with their subgroup operation.
+/// Features that need no enabling, each with the subgroup operation that it stands for.
 pub(super) const SUBGROUP_OPERATIONS: [(Feature, vk::SubgroupFeatureFlags); 8] = [
     (Feature::SubgroupBasic, vk::SubgroupFeatureFlags::BASIC),
     (Feature::SubgroupVote, vk::SubgroupFeatureFlags::VOTE),
@@ -110,7 +110,7 @@ pub(super) const SUBGROUP_OPERATIONS: [(Feature, vk::SubgroupFeatureFlags); 8] =
     (Feature::SubgroupQuad, vk::SubgroupFeatureFlags::QUAD),
 ];
 
-/// Version and extensions of a device.
+/// Vulkan version and extensions of a device.
 pub(super) struct Available {
     pub(super) version: u32,
     pub(super) extensions: Vec<vk::ExtensionProperties>,
@@ -140,7 +140,7 @@ pub(super) struct Chain {
     rotate: vk::PhysicalDeviceShaderSubgroupRotateFeaturesKHR<'static>,
 }
 
-/// `VkPhysicalDeviceCooperativeMatrix2FeaturesNV`, which the bindings lack.
+/// The Vulkan struct `VkPhysicalDeviceCooperativeMatrix2FeaturesNV`, which the Rust bindings (`ash`) lack.
 #[repr(C)]
 struct CooperativeMatrix2Features {
     s_type: vk::StructureType,
@@ -178,12 +178,12 @@ impl Available {
         self.extensions.iter().any(|known| known.extension_name_as_c_str() == Ok(extension))
     }
 
-    /// True if the version or an extension of the device provides the struct.
+    /// True if the Vulkan version or an extension of the device provides a feature struct.
     pub(super) fn provides(&self, core: Option<u32>, extension: &CStr) -> bool {
         core.is_some_and(|core| self.version >= core) || self.has(extension)
     }
 
-    /// Extensions to enable for these features.
+    /// Returns the extensions that must be enabled for the `wanted` features.
     pub(super) fn needed_extensions(&self, wanted: Features) -> Vec<&'static CStr> {
         let entries = FEATURE_STRUCTS.iter().filter(|entry| entry.features.intersects(wanted));
         let entries = entries.filter(|entry| entry.core.is_none_or(|core| self.version < core));
@@ -192,7 +192,7 @@ impl Available {
 }
 
 impl Chain {
-    /// Links the structs that have any of the `wanted` features and that the device supports.
+    /// Links the structs with `wanted` features into a `pNext` chain, except structs that the device does not support.
     pub(super) fn link(
         &mut self,
         available: &Available,
@@ -207,7 +207,7 @@ impl Chain {
         head
     }
 
-    /// Sets the features that are not in a linked struct, from the device's answer.
+    /// Sets the features of Vulkan 1.0, which are in no linked struct, from the device's answer to a query.
     pub(super) fn set_core(&mut self, core: vk::PhysicalDeviceFeatures) {
         self.core = core;
     }
@@ -218,7 +218,7 @@ impl Chain {
         all.filter(|feature| self.field(*feature).is_some_and(|field| *field == vk::TRUE)).collect()
     }
 
-    /// Enables features. Features without a field are skipped.
+    /// Enables features in their structs. Features without a struct field are skipped.
     pub(super) fn enable(&mut self, wanted: Features) {
         for feature in wanted.iter() {
             if let Some(field) = self.field(feature) {
@@ -250,7 +250,7 @@ impl Chain {
         ]
     }
 
-    /// The field of a feature. Returns `None` for subgroup operations, which need no enabling.
+    /// Returns the struct field of a feature, or `None` for subgroup operations, which need no enabling.
     fn field(&mut self, feature: Feature) -> Option<&mut vk::Bool32> {
         Some(match feature {
             Feature::ShaderF16 => &mut self.float16_int8.shader_float16,

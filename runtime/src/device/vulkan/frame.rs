@@ -17,28 +17,29 @@ use crate::format::{Function, Port, Slot, SlotKind, Variant};
 use ash::vk;
 use std::sync::Arc;
 
-/// Fields are dropped in order, so users are declared before the objects they use.
+/// Resources of one run in flight. Fields are dropped in order, so every object is declared before the objects that it
+/// uses.
 pub(super) struct Frame {
     pub(super) functions: Vec<LoadedFunction>,
-    /// Command buffers for copies, for each function.
+    /// Command buffers for the copies of inputs and outputs, for each function.
     runs: Vec<Run>,
     /// Command pool of the frame, and the fence of its runs.
     pub(super) commands: Commands,
-    /// True if a run was submitted that nobody has waited for.
+    /// True if a run of this frame was submitted and nobody has waited for the run.
     pub(super) pending: bool,
-    /// Outputs of that run that the host will read: (function, port).
+    /// Outputs of the submitted run that the host will read: (function, port).
     pub(super) returned: Vec<(usize, usize)>,
-    /// Device buffers that inputs of that run are copied from.
+    /// Device buffers that inputs of the submitted run are copied from.
     pub(super) sources: Vec<Arc<Buffer>>,
 }
 
 /// A function that is ready to run.
 pub(super) struct LoadedFunction {
-    /// Recorded dispatches for each conversation; a single entry if the function uses no state.
+    /// Recorded dispatches of the function for each conversation; a single entry if the function uses no state.
     recorded: Vec<Recorded>,
     pub(super) inputs: Vec<PortMemory>,
     pub(super) outputs: Vec<PortMemory>,
-    /// The params slot, followed by the grids of dispatches that depend on symbols.
+    /// Buffer with the params slot, followed by the grids of dispatches that depend on symbols.
     pub(super) params: Option<Buffer>,
     pub(super) grids_offset: u64,
 }
@@ -56,10 +57,10 @@ pub(super) struct FrameResources<'a> {
     pub(super) variant: &'a Variant,
     pub(super) pipelines: &'a Pipelines,
     pub(super) weights: &'a [vk::Buffer],
-    /// State buffers for each conversation.
+    /// State buffers, one list for each conversation.
     pub(super) states: &'a [Vec<Buffer>],
     pub(super) arenas: &'a [Buffer],
-    /// Views of the image slots of all functions, in order.
+    /// Image views for the image slots of all functions, in order.
     pub(super) views: &'a [Option<vk::ImageView>],
 }
 
@@ -88,7 +89,7 @@ impl Frame {
         Ok(frame)
     }
 
-    /// Prepares the command buffers of a run. Returns none if the launch names a function that does not exist.
+    /// Prepares the command buffers of a run. Returns an empty list if the launch names a function that does not exist.
     pub(super) fn prepare(
         &mut self,
         context: &Context,
@@ -114,13 +115,14 @@ impl Frame {
 }
 
 impl LoadedFunction {
-    /// Dispatches recorded for a conversation.
+    /// Returns the dispatches of the function that are recorded for a conversation.
     fn recorded(&self, conversation: usize) -> Option<&Recorded> {
         let last = self.recorded.len().checked_sub(1)?;
         self.recorded.get(conversation.min(last))
     }
 
-    /// Runs with a timestamp after every dispatch. The first call records a command buffer.
+    /// Runs the function with a timestamp after every dispatch. The first call for a conversation records a command
+    /// buffer.
     pub(super) fn timed(
         &mut self,
         conversation: usize,
@@ -140,8 +142,8 @@ impl LoadedFunction {
     }
 }
 
-/// Creates the resources of a function. `general` is the function whose ports this specialization uses, `views`
-/// are the views of its image slots.
+/// Creates the resources of a function. If the function is a specialization, `general` is the function whose ports it
+/// uses. `views` are the image views of the function's image slots.
 fn load_function(
     shared: &FrameResources<'_>,
     function: &Function,
@@ -192,7 +194,8 @@ fn load_function(
     Ok(loaded)
 }
 
-/// Returns the resource of each slot. `ports` has the inputs and outputs, `loaded` has the parameters.
+/// Returns the Vulkan resource of each slot of a function. The buffers of inputs and outputs are fields of `ports`; the
+/// buffer of the params slot is a field of `loaded`.
 fn slot_resources(
     shared: &FrameResources<'_>,
     function: &Function,

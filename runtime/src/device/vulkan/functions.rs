@@ -1,9 +1,9 @@
-//! Functions of an instance (`instance`) and of a device, loaded by name.
+//! Vulkan functions of an instance (module `instance`) and of a device, loaded by name.
 //!
-//! `ash` provides types and signatures. Its function table has every function of every version with a message
-//! for its absence, which would be a tenth of a program that embeds the runtime. This table has only the
-//! functions that the backend calls. Methods have the parameters of the Vulkan functions without allocation
-//! callbacks. Their safety requirements equal the Vulkan functions of the same name.
+//! The crate `ash` provides types and signatures. The function table of `ash` has every function of every version with
+//! a message for its absence, which would be a tenth of a program that embeds the runtime. The table of this module has
+//! only the functions that the backend calls. Methods have the parameters of the Vulkan functions without allocation
+//! callbacks, and the safety requirements of the Vulkan functions of the same name.
 
 pub(super) mod instance;
 
@@ -14,7 +14,7 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ptr::null;
 
-/// A device and its functions.
+/// A Vulkan device handle and the functions of the device.
 pub(super) struct Device {
     handle: vk::Device,
     functions: Functions,
@@ -42,7 +42,7 @@ macro_rules! functions {
 }
 use functions;
 
-/// A function pointer whose signature is not known yet.
+/// Pointer to a Vulkan function whose signature is not known yet.
 type Function = unsafe extern "system" fn();
 
 functions! {
@@ -163,7 +163,7 @@ destroyers! {
 }
 
 impl Device {
-    /// `handle` is a new device, and `find` returns its functions by name.
+    /// Loads the functions of a device. `handle` is a new device, and `find` returns its functions by name.
     unsafe fn load(handle: vk::Device, find: &dyn Fn(&'static CStr) -> Option<Function>) -> Result<Device> {
         Ok(Device { handle, functions: Functions::load(find)? })
     }
@@ -247,8 +247,8 @@ impl Device {
         unsafe { (self.functions.bind_image_memory)(self.handle, image, memory, offset) }.result()
     }
 
-    /// Polls for one millisecond, which is enough for runs of small models, and then blocks: waking up takes
-    /// tens of microseconds.
+    /// Waits for a fence. Polls for one millisecond, which is enough for runs of small models, and then blocks: waking
+    /// up from blocking takes tens of microseconds.
     pub(super) unsafe fn wait_for_fence(&self, fence: vk::Fence) -> VkResult<()> {
         let start = std::time::Instant::now();
         loop {
@@ -268,7 +268,7 @@ impl Device {
         unsafe { (self.functions.reset_fences)(self.handle, 1, &raw const fence) }.result()
     }
 
-    /// Waits for the values of all queries.
+    /// Waits for the results of all queries of a pool, and writes them to `values`.
     pub(super) unsafe fn get_query_pool_results(
         &self,
         pool: vk::QueryPool,
@@ -395,7 +395,7 @@ impl Device {
         unsafe { (self.functions.cmd_copy_buffer)(buffer, from, to, 1, &raw const copy) };
     }
 
-    /// Fills a range with zeros.
+    /// Records a command that fills a range of a buffer with zeros.
     pub(super) unsafe fn cmd_zero_buffer(
         &self,
         buffer: vk::CommandBuffer,
@@ -419,7 +419,7 @@ impl Device {
         unsafe { place(buffer, from, to, flags, 1, barrier, 0, null(), 0, null()) };
     }
 
-    /// Transitions images from an undefined layout to GENERAL, before copies and shaders.
+    /// Records barriers that transition images from an undefined layout to GENERAL, before copies and shaders.
     pub(super) unsafe fn cmd_image_barriers(
         &self,
         buffer: vk::CommandBuffer,
@@ -434,7 +434,7 @@ impl Device {
         };
     }
 
-    /// The image has the layout GENERAL.
+    /// Records a copy from a buffer to an image, which has the layout GENERAL.
     pub(super) unsafe fn cmd_copy_buffer_to_image(
         &self,
         buffer: vk::CommandBuffer,
@@ -457,7 +457,7 @@ impl Device {
         unsafe { (self.functions.cmd_reset_query_pool)(buffer, pool, 0, n_queries) };
     }
 
-    /// Writes the time at which all earlier commands have completed.
+    /// Records a command that writes the time at which all earlier commands have completed.
     pub(super) unsafe fn cmd_write_timestamp(
         &self,
         buffer: vk::CommandBuffer,
@@ -470,7 +470,8 @@ impl Device {
     }
 }
 
-/// Finds functions by name. `names` is a concatenation of zero-terminated names.
+/// Finds Vulkan functions by name and stores their pointers in `found`. `names` is a concatenation of zero-terminated
+/// names.
 fn load_functions(
     names: &'static str,
     find: &dyn Fn(&'static CStr) -> Option<Function>,
@@ -485,10 +486,11 @@ fn load_functions(
     Ok(())
 }
 
-/// Placeholder for a function that is not loaded yet; never called.
+/// Placeholder for a Vulkan function that is not loaded yet; never called.
 extern "system" fn unloaded() {}
 
-/// Returns the value that a function wrote through its output pointer, if it succeeded.
+/// Calls a Vulkan function and returns the value that the function wrote through its output pointer, if the call
+/// succeeded.
 fn call_output<T>(call: impl FnOnce(*mut T) -> vk::Result) -> VkResult<T> {
     let mut value = MaybeUninit::uninit();
     call(value.as_mut_ptr()).result()?;

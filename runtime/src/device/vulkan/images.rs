@@ -1,4 +1,4 @@
-//! Images, and the upload of the constants that some of them hold.
+//! Vulkan images, and the upload of the constants that some images hold.
 //!
 //! An image has the layout GENERAL from load to end, so barriers between dispatches are equal for buffers and
 //! images.
@@ -14,7 +14,8 @@ use crate::format::{self, ImageKind, Manifest, Variant};
 use ash::vk;
 use std::sync::Arc;
 
-/// Size of the staging window for constants. A row of texels is never split.
+/// Size in bytes of the staging buffer through which constants are copied into images. Each copy has whole rows of
+/// texels.
 const WINDOW: usize = 8 << 20;
 
 /// An image and its view for shaders.
@@ -25,7 +26,8 @@ pub(super) struct Image {
     pub(super) view: vk::ImageView,
 }
 
-/// Subresource of `count` layers from `first` on, and the layer count. Images without layers have one.
+/// Returns the image subresource that has `count` layers from layer `first` on, and the number of its layers. For an
+/// image that is not an array, these are layer 0 and the number 1.
 fn subresource_layers(kind: ImageKind, first: u32, count: u32) -> (vk::ImageSubresourceLayers, u32) {
     let (base_array_layer, layer_count) = if kind == ImageKind::D2Array { (first, count) } else { (0, 1) };
     let aspect_mask = vk::ImageAspectFlags::COLOR;
@@ -147,7 +149,7 @@ pub(super) fn create_images(
     Ok(images)
 }
 
-/// Copies texels into an image. Each copy has the maximum number of rows that fit the window.
+/// Copies texels into an image. Each copy has the maximum number of rows that fit the staging buffer `window`.
 fn fill_image(
     commands: &Commands,
     mut bytes: &[u8],
@@ -155,7 +157,7 @@ fn fill_image(
     created: &Image,
     window: &mut Buffer,
 ) -> Result<()> {
-    let wrong_size = || Error::invalid("images", "the size of a chunk differs from its image");
+    let wrong_size = || Error::invalid("images", "the size of a chunk differs from the size of its image");
     let [width, height, depth] = image.extent;
     let row = u64::from(width) * 4 * image.texture.element.size();
     let max_rows = u32::try_from(window.size / row.max(1)).unwrap_or(u32::MAX).max(1);

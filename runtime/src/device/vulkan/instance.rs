@@ -9,17 +9,17 @@ use std::sync::{Mutex, PoisonError};
 /// Newest Vulkan version that this backend supports.
 const API_VERSION: u32 = vk::API_VERSION_1_3;
 
-/// Instance of the process, used by all sessions. It is never destroyed: creating one takes some drivers 60 ms,
-/// and after about forty of them such a driver lists no devices any more.
+/// Vulkan instance of the process, used by all sessions. It is never destroyed: some drivers take 60 ms to create an
+/// instance, and list no devices any more after about forty instances.
 static INSTANCE: Mutex<Option<&Instance>> = Mutex::new(None);
 
-/// A Vulkan instance. Its loader stays loaded.
+/// A Vulkan instance. The library of the Vulkan loader is never unloaded.
 pub(crate) struct Instance {
     pub(super) raw: RawInstance,
 }
 
 impl Instance {
-    /// Returns the instance of the process, created on first use.
+    /// Returns the Vulkan instance of the process, created on first use.
     pub(super) fn load() -> Result<&'static Instance> {
         let mut slot = INSTANCE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(instance) = *slot {
@@ -31,7 +31,9 @@ impl Instance {
             .map_err(failed("vkEnumerateInstanceVersion"))?
             .unwrap_or(vk::API_VERSION_1_0);
         if version < vk::API_VERSION_1_1 {
-            return Err(Error::NoLoader { reason: "it supports Vulkan 1.0, but 1.1 is needed".to_owned() });
+            return Err(Error::NoLoader {
+                reason: "the loader supports Vulkan 1.0, but 1.1 is needed".to_owned(),
+            });
         }
         // SAFETY: the entry is live; the call only reads.
         let extensions = unsafe { entry.enumerate_instance_extension_properties(None) }

@@ -1,8 +1,8 @@
 //! Loads a variant: memory, weights, pipelines and frames, in parallel.
 //!
 //! Drivers serialize memory allocation and pipeline lookup, and a thread's first driver call is slow.
-//! Allocating takes about as long as writing. Therefore this thread allocates and records, while other threads
-//! write weights into memory that is already allocated.
+//! Allocating takes about as long as writing. Therefore the thread that calls `load` allocates and records, while other
+//! threads write weights into memory that is already allocated.
 
 use super::context::Context;
 use super::frame::{Frame, FrameResources};
@@ -20,7 +20,8 @@ use crate::threads;
 use ash::vk;
 use std::sync::{Arc, OnceLock};
 
-/// This thread, one that creates pipelines with helpers, and threads that write weights.
+/// Maximum number of threads while loading: the thread that calls `load`, one thread that creates pipelines (with helper
+/// threads of its own), and threads that write weights.
 const N_THREADS: usize = 16;
 
 impl Replayer {
@@ -58,12 +59,12 @@ impl Replayer {
     }
 }
 
-/// Placeholder for an error that another job reports.
+/// Placeholder result of a loading job that failed because another job failed. The other job reports the actual error.
 fn job_failed() -> Error {
     Error::Driver { call: "loading", code: "a thread failed".to_owned() }
 }
 
-/// Objects created while other threads create pipelines and write weights.
+/// Objects that the thread that calls `load` creates, while other threads create pipelines and write weights.
 struct LoadedResources {
     frames: Vec<Frame>,
     states: States,

@@ -12,21 +12,21 @@ use std::sync::Arc;
 /// Purpose of a buffer or image, which determines its memory type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemoryUse {
-    /// Accessed by the device only.
+    /// Buffers that only the device accesses.
     Device,
-    /// Images, accessed by the device only. They use separate blocks because of `bufferImageGranularity`.
+    /// Images, which only the device accesses. They use separate blocks because of `bufferImageGranularity`.
     Image,
-    /// Small; read by the device, written by the host.
+    /// Small buffers that the host writes and the device reads, such as parameters.
     Params,
-    /// Read often by the device, written directly by the host; see [`Context::direct_writes`].
+    /// Buffers that the host writes directly and the device reads often; see [`Context::direct_writes`].
     DeviceWritten,
-    /// Written by the device, read directly by the host; see [`Context::direct_reads`].
+    /// Buffers that the device writes and the host reads directly; see [`Context::direct_reads`].
     DeviceRead,
-    /// Written by the host, copied from by the device.
+    /// Staging buffers that the host writes and the device copies from.
     Upload,
-    /// Copied to by the device, read by the host.
+    /// Staging buffers that the device copies to and the host reads.
     Download,
-    /// Copied to and from by the device, read and written by the host.
+    /// Staging buffers that the host reads and writes, and the device copies to and from.
     Exchange,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct BufferRange {
 }
 
 impl BufferRange {
-    /// True if the range belongs to this context.
+    /// True if the range is in the memory of this device context.
     pub(crate) fn belongs_to(&self, context: &Arc<Context>) -> bool {
         Arc::ptr_eq(&self.buffer.context, context)
     }
@@ -92,7 +92,7 @@ impl Buffer {
         Ok(Buffer { context: context.clone(), raw, memory: None, size: create.size, mapped: None })
     }
 
-    /// Binds memory to the buffer. The buffer owns the bytes from `offset` on exclusively.
+    /// Binds memory to the buffer, from `offset` on. No other object uses the bytes of the buffer.
     pub(super) fn bind(&mut self, memory: Arc<Memory>, offset: u64) -> Result<()> {
         let raw = memory.raw;
         let start = usize::try_from(offset).ok();
@@ -104,7 +104,7 @@ impl Buffer {
             .map_err(failed("vkBindBufferMemory"))
     }
 
-    /// Contents of the buffer, if host-visible.
+    /// Returns the contents of the buffer, or `None` if the buffer is not host-visible.
     pub(super) fn bytes(&self) -> Option<&[u8]> {
         let length = usize::try_from(self.size).ok()?;
         // SAFETY: the mapping covers the buffer's size and lives as long as `self`. The device does not write
@@ -112,15 +112,15 @@ impl Buffer {
         self.mapped.map(|pointer| unsafe { std::slice::from_raw_parts(pointer.as_ptr(), length) })
     }
 
-    /// Mutable contents of the buffer, if host-visible.
+    /// Returns the mutable contents of the buffer, or `None` if the buffer is not host-visible.
     pub(super) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let length = usize::try_from(self.size).ok()?;
         // SAFETY: as above, and `self` is borrowed exclusively.
         self.mapped.map(|pointer| unsafe { std::slice::from_raw_parts_mut(pointer.as_ptr(), length) })
     }
 
-    /// Writes `length` bytes at `offset`, truncated to the buffer; zeros if `bytes` is `None`. Does nothing if
-    /// the buffer is not host-visible.
+    /// Writes `length` bytes at `offset`, truncated at the end of the buffer. Writes zeros if `bytes` is `None`. Does
+    /// nothing if the buffer is not host-visible.
     ///
     /// # Safety
     /// No other thread and no device may access that range of the buffer during the call.
@@ -140,7 +140,7 @@ impl Buffer {
         }
     }
 
-    /// Makes device writes visible to the host if the memory is not coherent.
+    /// Makes the device's writes to the buffer visible to the host, if the memory is not coherent.
     pub(super) fn invalidate(&self) -> Result<()> {
         let Some(memory) = self.memory.as_ref().filter(|memory| !memory.coherent) else { return Ok(()) };
         let range = [vk::MappedMemoryRange::default().memory(memory.raw).size(vk::WHOLE_SIZE)];
@@ -192,7 +192,8 @@ impl Context {
         types.map(size).max().unwrap_or(0)
     }
 
-    /// Suitable memory types among those that the object allows, best first.
+    /// Returns the memory types that suit the purpose, best first. `allowed` has a bit for each memory type that the
+    /// object allows.
     pub(super) fn suitable_types(&self, purpose: MemoryUse, allowed: u32) -> Vec<(u32, Flags)> {
         const MAPPED: Flags = Flags::from_raw(Flags::HOST_VISIBLE.as_raw() | Flags::HOST_COHERENT.as_raw());
         let none = Flags::empty();

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 /// All pipelines of a variant and their layouts.
 pub(super) struct Pipelines {
     context: Arc<Context>,
-    /// One layout per distinct list of binding kinds.
+    /// Pipeline layouts: one per distinct list of binding kinds.
     layouts: Vec<Layout>,
     pipelines: Vec<Compiled>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Layout {
     pub(super) pipeline: vk::PipelineLayout,
 }
 
-/// A pipeline and the index of its layout.
+/// A compiled pipeline and the index of its layout.
 #[derive(Clone, Copy)]
 pub(super) struct Compiled {
     pub(super) raw: vk::Pipeline,
@@ -174,7 +174,8 @@ fn pipeline_job<'a>(
 ) -> Result<Job<'a>> {
     let place = || format!("pipeline `{}`", pipeline.name);
     let artifact = usize::try_from(pipeline.artifact).ok().and_then(|index| manifest.artifacts.get(index));
-    let artifact = artifact.ok_or_else(|| Error::invalid(place(), "its artifact does not exist"))?;
+    let artifact =
+        artifact.ok_or_else(|| Error::invalid(place(), "the pipeline's artifact does not exist"))?;
     let words = spirv::checked_words(
         section(file, artifact.offset, artifact.size)?,
         &pipeline.entry,

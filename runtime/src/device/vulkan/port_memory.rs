@@ -1,4 +1,4 @@
-//! Memory of inputs and outputs.
+//! Device and staging memory of inputs and outputs.
 
 use super::context::Context;
 use super::memory::{Buffer, MemoryUse};
@@ -7,7 +7,7 @@ use crate::format::Slot;
 use ash::vk;
 use std::sync::Arc;
 
-/// Usages of buffers that shaders bind.
+/// Vulkan usage flags of buffers that shaders bind.
 pub(super) const BOUND: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
         | vk::BufferUsageFlags::UNIFORM_BUFFER.as_raw()
@@ -21,12 +21,12 @@ pub(super) struct PortMemory {
 }
 
 impl PortMemory {
-    /// The buffer that the host reads and writes.
+    /// Returns the buffer of the port that the host reads and writes.
     pub(super) fn host(&self) -> &Buffer {
         self.host.as_ref().unwrap_or(&self.device)
     }
 
-    /// Bytes that the host writes. Returns `None` while other references to the buffer exist.
+    /// Returns the bytes of the port that the host writes, or `None` while other references to the buffer exist.
     pub(super) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         self.host.as_mut().or_else(|| Arc::get_mut(&mut self.device))?.bytes_mut()
     }

@@ -55,7 +55,7 @@ impl Commands {
         unsafe { self.context.device.end_command_buffer(command) }.map_err(failed("vkEndCommandBuffer"))
     }
 
-    /// Records, submits and waits.
+    /// Records the commands of `fill`, submits them and waits for their completion.
     #[inline(never)]
     pub(super) fn run_once(&self, fill: &mut dyn FnMut(vk::CommandBuffer)) -> Result<()> {
         let command = self.allocate()?;
@@ -92,10 +92,10 @@ pub(super) mod barrier {
     const SHADER: A = A::from_raw(A::SHADER_READ.as_raw() | A::SHADER_WRITE.as_raw());
     const TRANSFER: A = A::from_raw(A::TRANSFER_READ.as_raw() | A::TRANSFER_WRITE.as_raw());
 
-    /// Between dispatches.
+    /// Barrier between two dispatches.
     pub(in super::super) const COMPUTE_TO_COMPUTE: Dependency =
         Dependency { from: (P::COMPUTE_SHADER, A::SHADER_WRITE), to: (P::COMPUTE_SHADER, SHADER) };
-    /// At the start of a run: after uploads, and after the previous run. Host writes to parameters and grids
+    /// Barrier at the start of a run: after uploads, and after the previous run. Host writes to parameters and grids
     /// need no barrier, since submission makes them visible.
     pub(in super::super) const START: Dependency = Dependency {
         from: (
@@ -104,7 +104,7 @@ pub(super) mod barrier {
         ),
         to: (P::COMPUTE_SHADER, A::from_raw(SHADER.as_raw() | A::UNIFORM_READ.as_raw())),
     };
-    /// At the end of a run: makes outputs visible to copies and to the host, and states available for copies
+    /// Barrier at the end of a run: makes outputs visible to copies and to the host, and states available for copies
     /// and fills.
     pub(in super::super) const END: Dependency = Dependency {
         from: (P::COMPUTE_SHADER, A::SHADER_WRITE),
@@ -113,13 +113,13 @@ pub(super) mod barrier {
             A::from_raw(TRANSFER.as_raw() | A::HOST_READ.as_raw()),
         ),
     };
-    /// Before copies from memory that other devices or processes write.
+    /// Barrier before copies from memory that other devices or processes write.
     pub(in super::super) const OTHERS_TO_TRANSFER: Dependency =
         Dependency { from: (P::ALL_COMMANDS, A::MEMORY_WRITE), to: (P::TRANSFER, TRANSFER) };
-    /// After copies to host memory.
+    /// Barrier after copies to host memory.
     pub(in super::super) const TRANSFER_TO_HOST: Dependency =
         Dependency { from: (P::TRANSFER, A::TRANSFER_WRITE), to: (P::HOST, A::HOST_READ) };
-    /// After fills and copies.
+    /// Barrier after fills and copies of buffers.
     pub(in super::super) const TRANSFER_TO_ALL: Dependency = Dependency {
         from: (P::TRANSFER, A::TRANSFER_WRITE),
         to: (
@@ -139,7 +139,7 @@ pub(super) fn barrier(context: &Context, command: vk::CommandBuffer, dependency:
 /// A descriptor set to create: a dispatch, the kinds of its bindings, and their layout.
 type NewSet<'a> = (&'a Dispatch, &'a [BindingKind], vk::DescriptorSetLayout);
 
-/// Device resource of a slot.
+/// Vulkan resource that a slot of a function stands for.
 #[derive(Clone, Copy)]
 pub(super) enum Resource {
     Buffer(vk::Buffer),
@@ -152,12 +152,12 @@ pub(super) struct Sets {
     pool: vk::DescriptorPool,
     /// Views of buffer ranges that are bound as texel buffers.
     views: Vec<vk::BufferView>,
-    /// Descriptor set of each dispatch.
+    /// Descriptor set of each dispatch, in execution order.
     pub(super) by_dispatch: Vec<vk::DescriptorSet>,
 }
 
 impl Sets {
-    /// Creates the sets. `slots` has the resource of each slot of the function.
+    /// Creates the descriptor sets. `slots` has the resource of each slot of the function.
     pub(super) fn new(
         context: &Arc<Context>,
         variant: &Variant,
@@ -222,7 +222,7 @@ impl Sets {
         Ok(sets)
     }
 
-    /// Reserves descriptors of every type for all bindings, since descriptors are small.
+    /// Creates the descriptor pool. Reserves descriptors of every type for all bindings, since descriptors are small.
     fn create_pool(&mut self, n_sets: usize, n_bindings: usize) -> Result<()> {
         let descriptor_count = u32::try_from(n_bindings.max(1)).unwrap_or(u32::MAX);
         let sizes = DESCRIPTOR_TYPES.map(|ty| vk::DescriptorPoolSize { ty, descriptor_count });
@@ -293,7 +293,7 @@ impl Sets {
     }
 }
 
-/// Descriptor of one binding. The binding's kind determines the field in use.
+/// Contents of the descriptor of one binding. The binding's kind determines which field is used.
 #[derive(Default)]
 struct Descriptor {
     buffer: vk::DescriptorBufferInfo,
@@ -301,7 +301,7 @@ struct Descriptor {
     view: vk::BufferView,
 }
 
-/// Descriptor types in use.
+/// Descriptor types that the backend uses.
 const DESCRIPTOR_TYPES: [vk::DescriptorType; 5] = [
     vk::DescriptorType::STORAGE_BUFFER,
     vk::DescriptorType::UNIFORM_BUFFER,
@@ -322,14 +322,14 @@ impl Drop for Sets {
     }
 }
 
-/// Buffer with the grids of dispatches whose size depends on symbols.
+/// Buffer with the grids of dispatches whose grid depends on symbols.
 pub(super) struct Indirect<'a> {
     pub(super) buffer: Option<&'a Buffer>,
-    /// Offset of the first grid; each takes 12 bytes.
+    /// Byte offset of the first grid in the buffer; each grid takes 12 bytes.
     pub(super) offset: u64,
 }
 
-/// Records all dispatches of a function. Calls `after_each` with its index after every dispatch.
+/// Records all dispatches of a function. After every dispatch, calls `after_each` with the dispatch's index.
 pub(super) fn record_function(
     context: &Context,
     command: vk::CommandBuffer,

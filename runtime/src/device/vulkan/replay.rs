@@ -1,6 +1,7 @@
 //! A loaded variant: its buffers, pipelines and recorded functions, and the submission of runs.
 //!
-//! Everything is addressed by index. Names, types, shapes and symbols belong to the session.
+//! Functions, inputs, outputs and states are addressed by index. Only the session knows names, types, shapes and
+//! symbols.
 
 use super::context::Context;
 use super::frame::Frame;
@@ -18,8 +19,8 @@ use ash::vk;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// A variant loaded on a device. Fields are dropped in order, so users are declared before the objects they
-/// use.
+/// A variant loaded on a device. Fields are dropped in order, so every object is declared before the objects that it
+/// uses.
 pub(crate) struct Replayer {
     pub(super) frames: Vec<Frame>,
     pub(super) pipelines: Pipelines,

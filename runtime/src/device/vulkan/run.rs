@@ -1,8 +1,8 @@
 //! Command buffers of a run: input copies, dispatches, output copies.
 //!
-//! A device needs a few microseconds between command buffers. A run like the previous one therefore uses one
-//! command buffer. A different run uses up to three. Its dispatches are already recorded: recording all of them
-//! again would take the host longer.
+//! A device needs a few microseconds between command buffers. A run with the same copies as the previous run therefore
+//! uses one command buffer. A run with other copies uses up to three: copies, the dispatches, which are already
+//! recorded, and copies. Recording all dispatches again would take the host longer.
 
 use super::context::Context;
 use super::memory::Buffer;
@@ -12,38 +12,39 @@ use crate::device::backend::{DeviceRange, Launch};
 use crate::error::Result;
 use ash::vk;
 
-/// Command buffers of a function's runs in one frame, besides its dispatches.
+/// Command buffers for a function's runs in one frame: the copies before and after the dispatches, and a whole run.
 pub(super) struct Run {
     before: vk::CommandBuffer,
     after: vk::CommandBuffer,
     whole: vk::CommandBuffer,
-    /// Copies of the last run, unless it copied from other device memory.
+    /// Conversation and copies of the last run that needed copies. `None` if that run copied inputs from other device
+    /// memory, or if no run needed copies.
     last: Option<RecordedCopies>,
-    /// True if `whole` is recorded for runs with the copies in `last`.
+    /// True if the command buffer `whole` is recorded with the copies in `last`.
     recorded: bool,
 }
 
-/// Properties that must be equal for runs to use the same command buffer.
+/// Conversation and copies of a run. Two runs use the same command buffer only if these are equal.
 struct RecordedCopies {
     conversation: usize,
     uploads: Vec<PortRange>,
     downloads: Vec<PortRange>,
 }
 
-/// A range of a port: its index, offset and size.
+/// A range of bytes of a port: the port's index, and the offset and size of the range.
 type PortRange = (usize, u64, u64);
 
 /// The parts of a function that a run needs.
 pub(super) struct Runnable<'a> {
     pub(super) inputs: &'a [PortMemory],
     pub(super) outputs: &'a [PortMemory],
-    /// Command buffer with the recorded dispatches.
+    /// Command buffer with the recorded dispatches of the function.
     pub(super) dispatches: vk::CommandBuffer,
-    /// Records the dispatches into another command buffer.
+    /// Closure that records the dispatches into another command buffer.
     pub(super) record: &'a dyn Fn(vk::CommandBuffer),
 }
 
-/// Command buffers in submission order.
+/// Command buffers of one run, in submission order.
 #[derive(Default)]
 pub(super) struct Submitted {
     buffers: [vk::CommandBuffer; 3],
@@ -56,7 +57,8 @@ impl Run {
         Ok(Run { before, after, whole, last: None, recorded: false })
     }
 
-    /// Records the copies that the run needs. The previous run of this frame must not be pending.
+    /// Records the copies that a run needs, and returns the command buffers of the run. The previous run of this frame
+    /// must not be pending.
     pub(super) fn prepare(
         &mut self,
         context: &Context,
@@ -127,7 +129,7 @@ impl Submitted {
     }
 }
 
-/// Ranges that pass through a staging buffer: (device buffer, staging buffer, offset, size).
+/// Returns the port ranges that pass through a staging buffer: (device buffer, staging buffer, offset, size).
 fn staged<'a>(
     ports: &'a [PortMemory],
     ranges: &'a [PortRange],

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::order;
 use ash::vk;
 
-/// All devices and their properties: discrete, integrated, virtual, other, software.
+/// Returns all Vulkan devices and their properties, in the order discrete, integrated, virtual, other, software.
 pub(super) fn ranked_devices(instance: &Instance) -> Result<Vec<(vk::PhysicalDevice, DeviceInfo)>> {
     // SAFETY: the instance is live.
     let devices = unsafe { instance.raw.enumerate_physical_devices() };
@@ -26,7 +26,8 @@ pub(super) fn ranked_devices(instance: &Instance) -> Result<Vec<(vk::PhysicalDev
     Ok(order.into_iter().filter_map(|index| ranked.get(index).cloned()).collect())
 }
 
-/// Selects a device by index or part of its name; by default by `DRIFT_DEVICE`, else the first.
+/// Selects a device by its index or a part of its name. Without `wanted`, the environment variable `DRIFT_DEVICE`
+/// selects the device; without that variable, the first device is selected.
 pub(super) fn select_device(
     instance: &Instance,
     wanted: Option<&str>,

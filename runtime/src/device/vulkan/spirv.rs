@@ -1,7 +1,7 @@
 //! Checks a SPIR-V module before the driver gets it.
 //!
-//! Drivers trust shaders: a module without the requested entry point is undefined behavior, not an error.
-//! Hashes prove that the module is the compiler's output; this module checks its structure and the entry point.
+//! Drivers trust shaders: a SPIR-V module without the requested entry point is undefined behavior, not an error. Hashes
+//! prove that the SPIR-V module is the compiler's output; this file checks its structure and the entry point.
 
 use crate::error::{Error, Result};
 
@@ -10,18 +10,19 @@ const HEADER_WORDS: usize = 5;
 const OP_ENTRY_POINT: u32 = 15;
 const GL_COMPUTE: u32 = 5;
 
-/// Returns the words of a module, after checking that it has a compute entry point of this name.
+/// Returns the words of a SPIR-V module, after checking that it has a compute entry point named `entry`.
 pub(super) fn checked_words(bytes: &[u8], entry: &str, artifact: u32) -> Result<Vec<u32>> {
     let (chunks, _) = bytes.as_chunks::<4>();
     let words: Vec<u32> = chunks.iter().map(|word| u32::from_le_bytes(*word)).collect();
     match has_entry(&words, entry) {
         Some(true) => Ok(words),
-        Some(false) => Err(fault(artifact, format!("it has no compute entry point `{entry}`"))),
-        None => Err(fault(artifact, "it is not a SPIR-V module".to_owned())),
+        Some(false) => Err(fault(artifact, format!("the artifact has no compute entry point `{entry}`"))),
+        None => Err(fault(artifact, "the artifact is not a SPIR-V module".to_owned())),
     }
 }
 
-/// Returns `None` if the instructions do not fill the module exactly.
+/// Returns true if a SPIR-V module has the compute entry point `entry`, or `None` if the instructions do not fill the module
+/// exactly.
 fn has_entry(words: &[u32], entry: &str) -> Option<bool> {
     let (header, mut rest) = words.split_at_checked(HEADER_WORDS)?;
     if header.first() != Some(&MAGIC) {

@@ -1,7 +1,7 @@
 //! States of all conversations, and host access to them.
 //!
-//! States are in device-local memory, so all host access passes through a staging window created at load.
-//! Callers wait for all runs first.
+//! States are in device-local memory, so all host access passes through a staging window created at load. Callers wait
+//! for all runs before they access a state.
 
 use super::context::Context;
 use super::memory::{Buffer, MemoryUse};
@@ -12,11 +12,11 @@ use crate::format::Variant;
 use ash::vk;
 use std::sync::Arc;
 
-/// Maximum size of the staging window.
+/// Maximum bytes of the staging window for states.
 const WINDOW: u64 = 1 << 20;
 
 pub(super) struct States {
-    /// State buffers for each conversation.
+    /// State buffers, one list for each conversation.
     pub(super) sets: Vec<Vec<Buffer>>,
     window: Option<Buffer>,
 }
@@ -66,7 +66,7 @@ impl States {
         })
     }
 
-    /// Reads a state from `offset` on. The range must lie inside the state.
+    /// Reads `to.len()` bytes of a state from `offset` on. This range must lie inside the state.
     pub(super) fn read(
         &self,
         context: &Arc<Context>,
@@ -88,7 +88,7 @@ impl States {
         Ok(())
     }
 
-    /// Writes a state from `offset` on. The range must lie inside the state.
+    /// Writes `from.len()` bytes of a state from `offset` on. This range must lie inside the state.
     pub(super) fn write(
         &mut self,
         context: &Arc<Context>,

@@ -3,7 +3,7 @@
 use crate::format::DeviceType;
 use ash::vk;
 
-/// Format of a texel of four elements.
+/// Returns the Vulkan format of a texel of four elements.
 pub(super) fn texel_format(element: DeviceType) -> vk::Format {
     match element {
         DeviceType::F32 => vk::Format::R32G32B32A32_SFLOAT,

@@ -1,7 +1,7 @@
 //! Runs with a timestamp after every dispatch, for benchmarks and traces.
 //!
-//! A dispatch without a barrier may overlap the previous one. Its time is then the additional time that it
-//! takes.
+//! A dispatch without a barrier may overlap the previous dispatch. The measured time is then the additional time that
+//! the dispatch takes.
 
 use super::context::Context;
 use super::failed;

@@ -1,7 +1,7 @@
 //! Allocates weight slots and fills them from the file.
 //!
-//! If the host can write device memory, threads copy directly into it. Otherwise bytes pass through a bounded
-//! staging window: while the device copies one slice of it, the host fills the next.
+//! If the host can write device memory, threads copy weights directly into that memory. Otherwise the bytes pass
+//! through a bounded staging window: while the device copies one slice of the window, the host fills the next.
 
 use super::context::Context;
 use super::memory::{Buffer, MemoryUse};
@@ -14,16 +14,16 @@ use crate::order;
 use ash::vk;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Number and size of the slices of the staging window.
+/// Number and byte size of the slices of the staging window.
 const N_SLICES: usize = 4;
 const SLICE_BYTES: usize = 4 << 20;
 
-/// Bytes of the file for a range of a weight slot.
+/// Bytes of the bundle file, or zeros, to write to a range of a weight slot.
 #[derive(Clone, Copy)]
 struct Transfer<'a> {
     slot: usize,
     offset: u64,
-    /// `None` writes `length` zeros.
+    /// Bytes to write. `None` writes `length` zero bytes.
     bytes: Option<&'a [u8]>,
     length: u64,
 }
@@ -32,10 +32,10 @@ struct Transfer<'a> {
 pub(super) struct Weights<'a> {
     context: &'a Arc<Context>,
     variant: &'a Variant,
-    /// Buffers of the slots. The first thread that needs one allocates it.
+    /// Buffers of the weight slots. The first thread that needs a buffer allocates it.
     slots: Vec<OnceLock<Result<Buffer>>>,
     transfers: Vec<Transfer<'a>>,
-    /// True if the host writes directly to device memory.
+    /// True if the host writes weights directly to device memory.
     direct: bool,
     staged: Mutex<Result<()>>,
 }
@@ -59,12 +59,12 @@ impl<'a> Weights<'a> {
         Ok(weights)
     }
 
-    /// Number of jobs for [`Weights::fill`], in the allocation order of slots.
+    /// Returns the number of jobs for [`Weights::fill`]. Jobs are in the allocation order of the weight slots.
     pub(super) fn n_jobs(&self) -> usize {
         if self.direct { self.transfers.len() } else { self.transfers.len().min(1) }
     }
 
-    /// Buffer of a slot. Returns `None` if the allocation failed.
+    /// Returns the buffer of a weight slot, or `None` if its allocation failed.
     fn slot(&self, index: usize) -> Option<&Buffer> {
         let slot = self.slots.get(index)?;
         let size = self.variant.weights.get(index)?.size;
@@ -73,7 +73,7 @@ impl<'a> Weights<'a> {
         slot.get_or_init(|| Buffer::new(self.context, size, usage, place, "weights")).as_ref().ok()
     }
 
-    /// Allocates the buffers of all slots. Returns `None` if an allocation failed.
+    /// Allocates the buffers of all weight slots. Returns `None` if an allocation failed.
     pub(super) fn allocate(&self) -> Option<Vec<vk::Buffer>> {
         let mut slots = Vec::new();
         for index in 0..self.slots.len() {
@@ -82,7 +82,7 @@ impl<'a> Weights<'a> {
         Some(slots)
     }
 
-    /// Runs one job. Each job must run once.
+    /// Runs one job, which writes a part of the weights. Each job must run exactly once.
     pub(super) fn fill(&self, job: usize) {
         if !self.direct {
             // A failed allocation keeps its error in the slot.
@@ -98,7 +98,7 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// Returns the buffers of all slots after all jobs are done.
+    /// Returns the buffers of all weight slots after all jobs are done.
     pub(super) fn finish(self) -> Result<Vec<Buffer>> {
         let mut slots = Vec::new();
         for slot in self.slots.into_iter().filter_map(OnceLock::into_inner) {
@@ -109,7 +109,7 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// Splits transfers into slices.
+/// Splits transfers into transfers of at most [`SLICE_BYTES`] each.
 fn split_transfers<'a>(transfers: &[Transfer<'a>]) -> Vec<Transfer<'a>> {
     let mut split = Vec::with_capacity(transfers.len());
     for transfer in transfers {
@@ -126,7 +126,8 @@ fn split_transfers<'a>(transfers: &[Transfer<'a>]) -> Vec<Transfer<'a>> {
     split
 }
 
-/// All placements and the gaps between them, in the order of slots and offsets.
+/// Returns the transfers for all placements of weights and for the gaps between them, in the order of slots and
+/// offsets.
 fn transfers<'a>(manifest: &Manifest, variant: &Variant, file: &'a [u8]) -> Result<Vec<Transfer<'a>>> {
     let keys = variant.placements.iter().map(|placement| (u64::from(placement.slot), placement.offset));
     let sorted = order::sorted_indices(keys);
@@ -263,7 +264,7 @@ fn submit_slice(
     Ok(())
 }
 
-/// The staging buffer. Dropping it waits for the device.
+/// Buffer of the staging window. Dropping this object waits for the device.
 struct Staging {
     buffer: Buffer,
     context: Arc<Context>,

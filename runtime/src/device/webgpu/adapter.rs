@@ -10,13 +10,14 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use wgpu::{Adapter, Backends, DeviceType, Instance, InstanceDescriptor, InstanceFlags};
 
-/// Instance of the process, used by all sessions. `WGPU_BACKEND` selects among the APIs that are built in.
+/// wgpu instance of the process, used by all sessions. The environment variable `WGPU_BACKEND` selects among the
+/// graphics APIs that the program was built with.
 static INSTANCE: LazyLock<Instance> = LazyLock::new(|| {
     let described = InstanceDescriptor::new_without_display_handle_from_env();
     Instance::new(InstanceDescriptor { flags: InstanceFlags::empty(), ..described })
 });
 
-/// All adapters that wgpu finds, the preferred one first.
+/// Returns all adapters that wgpu finds, the preferred adapter first.
 ///
 /// # Errors
 /// If there is no adapter.
@@ -28,7 +29,8 @@ pub fn adapters() -> Result<Vec<DeviceInfo>> {
     Ok(found)
 }
 
-/// Selects an adapter by index or part of its name; by default by `DRIFT_DEVICE`, else the first.
+/// Selects an adapter by its index or a part of its name. Without `wanted`, the environment variable `DRIFT_DEVICE`
+/// selects the adapter; without that variable, the first adapter is selected.
 pub(super) fn select_adapter(wanted: Option<&str>) -> Result<(Adapter, DeviceInfo)> {
     let environment = std::env::var("DRIFT_DEVICE").ok().filter(|value| !value.is_empty());
     let wanted = wanted.map(str::to_owned).or(environment);
@@ -45,7 +47,7 @@ pub(super) fn select_adapter(wanted: Option<&str>) -> Result<(Adapter, DeviceInf
     selected.ok_or(Error::NoAdapter { wanted: wanted.filter(|_| !found.is_empty()), found })
 }
 
-/// All adapters with compute shaders: discrete, integrated, virtual, other, software.
+/// Returns all adapters with compute shaders, in the order discrete, integrated, virtual, other, software.
 fn ranked_adapters() -> Vec<(Adapter, DeviceInfo)> {
     let adapters = block_on(INSTANCE.enumerate_adapters(Backends::all()));
     let has_compute = |adapter: &Adapter| {
@@ -118,7 +120,7 @@ fn device_info(adapter: &Adapter) -> DeviceInfo {
     }
 }
 
-/// Wakes the waiting thread.
+/// Waker that unparks the thread that waits for a future.
 struct Unpark(Thread);
 
 impl Wake for Unpark {

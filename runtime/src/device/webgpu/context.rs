@@ -1,4 +1,4 @@
-//! An open device and its errors. wgpu reports errors asynchronously; they are kept until [`Context::check`].
+//! An open device and its errors. wgpu reports errors asynchronously; they are kept until a call of [`Context::check`].
 
 use super::adapter;
 use crate::device::DeviceInfo;
@@ -14,7 +14,7 @@ pub(crate) struct Candidate {
     pub(crate) info: DeviceInfo,
 }
 
-/// An open device. Every object created from it keeps it alive through an `Arc`.
+/// An open device. Every object that is created on the device keeps it alive through an `Arc`.
 pub(crate) struct Context {
     pub(super) device: Device,
     pub(super) queue: Queue,
@@ -23,7 +23,7 @@ pub(crate) struct Context {
     errors: Arc<Mutex<PendingErrors>>,
 }
 
-/// Errors that were not reported to a caller yet.
+/// Errors of wgpu that were not reported to a caller yet.
 #[derive(Default)]
 struct PendingErrors {
     error: Option<wgpu::Error>,
@@ -71,8 +71,8 @@ fn lock(errors: &Mutex<PendingErrors>) -> std::sync::MutexGuard<'_, PendingError
 }
 
 impl Context {
-    /// Returns the error that occurred since the last call. `size` is the requested size if memory was
-    /// allocated.
+    /// Returns the error that wgpu reported since the last call of this function. `size` is the requested byte size if
+    /// memory was allocated.
     pub(super) fn check(&self, during: &'static str, size: u64) -> Result<()> {
         let mut errors = lock(&self.errors);
         if errors.lost {

@@ -16,9 +16,9 @@ use wgpu::{
 
 pub(super) struct Frame {
     pub(super) functions: Vec<LoadedFunction>,
-    /// Submission of a run that nobody has waited for.
+    /// Submission of this frame's run, if nobody has waited for the run yet.
     pub(super) pending: Option<SubmissionIndex>,
-    /// Outputs of that run that the host will read: (function, port).
+    /// Outputs of the submitted run that the host will read: (function, port).
     pub(super) returned: Vec<(usize, usize)>,
 }
 
@@ -27,10 +27,10 @@ pub(super) struct LoadedFunction {
     pub(super) inputs: Vec<Input>,
     pub(super) outputs: Vec<Output>,
     pub(super) params: Option<Buffer>,
-    /// The params slot, followed by the grids of dispatches that depend on symbols.
+    /// Bytes of the params slot, followed by the grids of dispatches that depend on symbols.
     pub(super) words: Vec<u8>,
     pub(super) grids_offset: usize,
-    /// True if the device has the current words.
+    /// True if the device has the current parameter words.
     pub(super) written: bool,
     /// Bind groups of the dispatches for each conversation; a single entry if the function uses no state.
     groups: Vec<Vec<BindGroup>>,
@@ -38,13 +38,13 @@ pub(super) struct LoadedFunction {
 
 pub(super) struct Input {
     pub(super) device: Buffer,
-    /// Bytes written by the host, uploaded at the start of a run.
+    /// Bytes of an input that the host wrote, uploaded at the start of a run.
     pub(super) bytes: Vec<u8>,
 }
 
 pub(super) struct Output {
     pub(super) device: Buffer,
-    /// Readback buffer, mapped from the end of a run to the start of the next.
+    /// Readback buffer of an output, mapped from the end of a run to the start of the next run.
     pub(super) back: Buffer,
     pub(super) mapped: bool,
     pub(super) view: Option<BufferView>,
@@ -56,17 +56,17 @@ pub(super) struct FrameResources<'a> {
     pub(super) variant: &'a Variant,
     pub(super) pipelines: &'a Pipelines,
     pub(super) weights: &'a [Buffer],
-    /// State buffers for each conversation.
+    /// State buffers, one list for each conversation.
     pub(super) states: &'a [Vec<Buffer>],
     pub(super) arenas: &'a [Buffer],
-    /// Views of the image slots of all functions, in order.
+    /// Texture views for the image slots of all functions, in order.
     pub(super) views: Vec<Option<&'a TextureView>>,
 }
 
 /// Key of a bind group: the index of its layout, and slot, offset and size of each binding.
 type BindGroupKey = (usize, Vec<(u32, u64, u64)>);
 
-/// Device resource of a slot.
+/// wgpu resource that a slot of a function stands for.
 enum Resource<'a> {
     Buffer(&'a Buffer),
     View(&'a TextureView),
@@ -127,7 +127,7 @@ impl LoadedFunction {
         })
     }
 
-    /// Bind groups of the dispatches for a conversation.
+    /// Returns the bind groups of the function's dispatches for a conversation.
     pub(super) fn groups(&self, conversation: usize) -> &[BindGroup] {
         let groups = self.groups.get(conversation).or(self.groups.last());
         groups.map(Vec::as_slice).unwrap_or_default()
@@ -177,7 +177,7 @@ fn bind_groups<'a, 'v: 'a>(
     sets.iter().map(|states| bind_groups_for_states(shared, function, &resources, states)).collect()
 }
 
-/// Creates the bind groups with the states of one conversation.
+/// Creates the bind groups of a function with the states of one conversation.
 fn bind_groups_for_states(
     shared: &FrameResources<'_>,
     function: &Function,

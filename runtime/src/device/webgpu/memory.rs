@@ -12,15 +12,15 @@ use wgpu::{
     TextureViewDescriptor, TextureViewDimension,
 };
 
-/// Usages of buffers that dispatches bind and copies access.
+/// wgpu usage flags of buffers that dispatches bind and copies access.
 pub(super) const BOUND: BufferUsages = BufferUsages::STORAGE
     .union(BufferUsages::UNIFORM)
     .union(BufferUsages::COPY_SRC)
     .union(BufferUsages::COPY_DST);
-/// Usages of readback buffers.
+/// wgpu usage flags of buffers for reading results back to the host.
 pub(super) const READ: BufferUsages = BufferUsages::MAP_READ.union(BufferUsages::COPY_DST);
 
-/// Bytes per upload. wgpu copies them before the device takes them.
+/// Maximum bytes per upload. wgpu keeps a copy of the bytes until the device has them.
 const UPLOAD_BYTES: usize = 16 << 20;
 
 /// A type-erased [`BufferRange`].
@@ -34,12 +34,12 @@ pub(super) struct BufferRange {
     pub(super) size: u64,
 }
 
-/// Returns the range if it belongs to this backend.
+/// Returns the wgpu range behind a type-erased range, or `None` if the range belongs to another backend.
 pub(super) fn buffer_range(range: &ErasedRange) -> Option<&BufferRange> {
     range.downcast_ref()
 }
 
-/// Creates a zeroed buffer.
+/// Creates a buffer that is filled with zeros.
 pub(super) fn create_buffer(
     context: &Context,
     size: u64,

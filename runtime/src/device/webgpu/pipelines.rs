@@ -16,9 +16,9 @@ use wgpu::{
 
 /// All pipelines of a variant and their layouts.
 pub(super) struct Pipelines {
-    /// One layout per distinct list of binding kinds.
+    /// Pipeline layouts: one per distinct list of binding kinds.
     layouts: Vec<(BindGroupLayout, PipelineLayout)>,
-    /// Pipelines and the indices of their layouts.
+    /// Compiled pipelines, each with the index of its layout.
     pipelines: Vec<(ComputePipeline, usize)>,
 }
 
@@ -116,9 +116,10 @@ fn compile(
 ) -> Result<ComputePipeline> {
     let place = || format!("pipeline `{}`", pipeline.name);
     let artifact = usize::try_from(pipeline.artifact).ok().and_then(|index| manifest.artifacts.get(index));
-    let artifact = artifact.ok_or_else(|| Error::invalid(place(), "its artifact does not exist"))?;
+    let artifact =
+        artifact.ok_or_else(|| Error::invalid(place(), "the pipeline's artifact does not exist"))?;
     let wgsl = std::str::from_utf8(section(file, artifact.offset, artifact.size)?)
-        .map_err(|_| Error::invalid(place(), "its shader is not UTF-8"))?;
+        .map_err(|_| Error::invalid(place(), "the pipeline's shader is not UTF-8"))?;
     let label = Some(pipeline.name.as_str());
     let module = context
         .device

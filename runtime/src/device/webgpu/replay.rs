@@ -1,6 +1,7 @@
 //! A loaded variant: its buffers, pipelines and bind groups, and the submission of runs.
 //!
-//! Everything is addressed by index. Names, types, shapes and symbols belong to the session.
+//! Functions, inputs, outputs and states are addressed by index. Only the session knows names, types, shapes and
+//! symbols.
 
 use super::context::Context;
 use super::frame::{Frame, FrameResources, LoadedFunction};
@@ -19,7 +20,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use wgpu::{Buffer, CommandEncoder, CommandEncoderDescriptor, ComputePassDescriptor, MapMode};
 
-/// Maximum size of the readback window for states.
+/// Maximum bytes of the readback window for states.
 const WINDOW: u64 = 1 << 20;
 
 /// A variant loaded on a device.
@@ -27,7 +28,7 @@ pub(crate) struct Replayer {
     frames: Vec<Frame>,
     pipelines: Pipelines,
     functions: Vec<Vec<Dispatch>>,
-    /// State buffers for each conversation.
+    /// State buffers, one list for each conversation.
     states: Vec<Vec<Buffer>>,
     /// Readback buffer for states.
     window: Option<Buffer>,
@@ -273,7 +274,7 @@ impl Replay for Replayer {
     }
 }
 
-/// Error for the import or export of memory.
+/// Returns the error for the import or export of memory, which wgpu does not support.
 #[cfg(unix)]
 fn no_external_memory() -> Error {
     let code = "wgpu does not support external memory; load with the Vulkan backend".to_owned();

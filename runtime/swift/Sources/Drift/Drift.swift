@@ -1,4 +1,4 @@
-/// Runs driftc bundles from Swift, through the C interface. Written by hand and never compiled or run.
+/// Runs driftc bundles from Swift, through the C interface. This wrapper is written by hand and was never compiled or run.
 import CDrift
 
 /// An error of the runtime. The message says where, why, and what to do.
@@ -37,7 +37,7 @@ public final class Session {
 
     public var device: String { String(cString: drift_device_name(handle)) }
 
-    /// Passes the transfer memory of an input to a closure that fills it.
+    /// Passes the transfer memory of an input to a closure, which fills the memory with elements of the device type.
     public func withInput(
         _ name: String, shape: [Int], function: String = "main", fill: (UnsafeMutableRawBufferPointer) throws -> Void
     ) throws {
@@ -47,7 +47,7 @@ public final class Session {
         try fill(UnsafeMutableRawBufferPointer(start: memory, count: size))
     }
 
-    /// Writes an f32 input.
+    /// Copies an array of f32 values into an input, for all runs until the input is written again.
     public func setInput(_ name: String, _ values: [Float], shape: [Int], function: String = "main") throws {
         try values.withUnsafeBytes { bytes in
             try check(
@@ -57,10 +57,10 @@ public final class Session {
         }
     }
 
-    /// Runs a function and waits.
+    /// Runs a function on the written inputs and waits for the end of the run.
     public func run(_ function: String = "main") throws { try check(drift_run(handle, function)) }
 
-    /// Passes an output in transfer memory and its shape to a closure.
+    /// Passes the bytes of an output of the function's last run, in transfer memory, and its shape to a closure.
     public func withOutput<Result>(
         _ name: String, function: String = "main", read: (UnsafeRawBufferPointer, [Int]) throws -> Result
     ) throws -> Result {
@@ -70,7 +70,7 @@ public final class Session {
         return try read(UnsafeRawBufferPointer(start: view.bytes, count: view.size), shape)
     }
 
-    /// Returns an output of the last run in device memory. It can be an input of this session.
+    /// Returns an output of the function's last run as an array in device memory. The array can be an input of this session.
     public func deviceOutput(_ name: String, function: String = "main") throws -> DeviceArray {
         var array = drift_Array(id: 0)
         try check(drift_device_output(handle, function, name, &array))

@@ -9,7 +9,8 @@ use crate::output::{Out, bytes};
 /// Maximum number of changed dispatches to list without `--all`.
 const MAX_LISTED: usize = 40;
 
-/// Prints the differences of two bundles. With `all`, lists every dispatch that differs, not only the first ones.
+/// Prints the differences of two bundles. With `all`, lists every dispatch that differs, else only the first
+/// dispatches.
 pub(super) fn print(report: &Report, all: bool, out: &mut Out) -> Result<()> {
     if report.identical {
         return Ok(writeln!(out, "identical: {}", report.a.hash)?);
@@ -24,7 +25,7 @@ pub(super) fn print(report: &Report, all: bool, out: &mut Out) -> Result<()> {
     print_changes("attachments", "", &report.attachments, out)?;
     for (name, targets) in [("a", &report.only_in_a), ("b", &report.only_in_b)] {
         if !targets.is_empty() {
-            writeln!(out, "only {name} has variants for {}", targets.join(", "))?;
+            writeln!(out, "only bundle {name} has variants for {}", targets.join(", "))?;
         }
     }
     for v in &report.variants {

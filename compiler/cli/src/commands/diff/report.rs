@@ -1,4 +1,4 @@
-//! Report of `driftc diff`: what it says about two bundles, and how it compares them.
+//! Report of `driftc diff`: the structs of its JSON, and the comparison of two bundles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(super) struct Report {
     pub(super) weights: Contents,
     pub(super) shaders: Contents,
     pub(super) attachments: Vec<Change>,
-    /// Targets that only one bundle has.
+    /// Targets of variants that only bundle `a` has; `only_in_b` lists targets that only bundle `b` has.
     pub(super) only_in_a: Vec<String>,
     pub(super) only_in_b: Vec<String>,
     pub(super) variants: Vec<VariantDiff>,
@@ -37,7 +37,7 @@ pub(super) struct Side {
     pub(super) bytes: u64,
 }
 
-/// Value that differs. `None` if one bundle does not have it.
+/// A value that differs between bundles `a` and `b`. `None` stands for a bundle that does not have the value.
 #[derive(Debug, Serialize)]
 pub(super) struct Change {
     pub(super) what: String,
@@ -45,7 +45,8 @@ pub(super) struct Change {
     pub(super) b: Option<String>,
 }
 
-/// Counts and bytes of contents that both bundles have, by hash, and of contents that only one has.
+/// Counts and total bytes of weight chunks or shaders that both bundles have (`shared`, compared by hash), that only
+/// the first has (`removed`), and that only the second has (`added`).
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Contents {
     pub(super) shared: usize,
@@ -68,9 +69,9 @@ pub(super) struct VariantDiff {
 #[derive(Debug, Serialize)]
 pub(super) struct FunctionDiff {
     pub(super) name: String,
-    /// Ports, symbols and memory.
+    /// Changes of the inputs, outputs, symbols and memory sizes of a function.
     pub(super) changes: Vec<Change>,
-    /// Number of dispatches of each kernel whose number differs.
+    /// Kernels whose number of dispatches differs between the bundles, with both numbers.
     pub(super) kernels: Vec<Change>,
     pub(super) dispatches: Vec<DispatchDiff>,
 }
@@ -78,7 +79,7 @@ pub(super) struct FunctionDiff {
 #[derive(Debug, Serialize)]
 pub(super) struct DispatchDiff {
     pub(super) node: String,
-    /// `added`, `removed` or `changed`.
+    /// Kind of the difference of a dispatch: `added`, `removed` or `changed`.
     pub(super) kind: &'static str,
     pub(super) changes: Vec<Change>,
 }
@@ -104,7 +105,7 @@ impl Contents {
     }
 }
 
-/// Bundle that is being compared.
+/// One of the two bundles that are compared, opened and verified.
 pub(super) struct Opened {
     side: Side,
     bundle: Bundle,
@@ -203,12 +204,14 @@ fn requirements(variant: &Variant) -> BTreeMap<String, String> {
     facts
 }
 
-/// Function in comparable form.
+/// Properties of a function, such as memory sizes and shapes of inputs, as text by name, so that two functions can be
+/// compared.
 #[derive(Debug, Default)]
 struct FunctionFacts {
     facts: BTreeMap<String, String>,
     kernels: BTreeMap<String, String>,
-    /// Facts by node and by the dispatch's number within the node, in order.
+    /// Properties of each dispatch, such as its kernel and grid, in execution order. The key is the name of the
+    /// dispatch's node and the dispatch's index among the node's dispatches.
     dispatches: Vec<((String, usize), BTreeMap<String, String>)>,
 }
 
@@ -299,7 +302,7 @@ fn function_diff(name: &str, a: &FunctionFacts, b: &FunctionFacts) -> FunctionDi
     }
 }
 
-/// Plain values of a serializable struct, by their paths.
+/// Plain values of a serializable struct as text, by field path such as `limits.max_grid`.
 fn values(source: &impl Serialize) -> BTreeMap<String, String> {
     fn walk(value: &Value, path: &str, out: &mut BTreeMap<String, String>) {
         let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };

@@ -62,13 +62,13 @@ fn print_memory(node: &Node, out: &mut Out) -> Result<()> {
         Some(Place::Output { name }) => writeln!(out, "  result: output `{name}`")?,
         Some(Place::Arena { offset, bytes: size, first, last, shares_with }) => writeln!(
             out,
-            "  result: {} at offset {offset} of the arena during dispatches {first} to {last}, overlaps {shares_with} other tensors",
+            "  result: {} at offset {offset} of the arena during dispatches {first} to {last}, shares bytes with {shares_with} other tensors",
             bytes(*size)
         )?,
         Some(Place::Texture { kind, extent: [x, y, z], shares_with }) => {
             writeln!(
                 out,
-                "  result: a {kind} of {x} x {y} x {z} texels, reused by {shares_with} other tensors"
+                "  result: a {kind} of {x} x {y} x {z} texels, which {shares_with} other tensors reuse"
             )?;
         }
         None => {}
@@ -76,7 +76,7 @@ fn print_memory(node: &Node, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-/// Prints the groups of cost parameters by their source.
+/// Prints, for each source of cost parameters, the groups of parameters that come from it.
 pub(super) fn print_parameters(parameters: &BTreeMap<&'static str, String>, out: &mut Out) -> Result<()> {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (group, source) in parameters {

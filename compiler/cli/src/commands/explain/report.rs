@@ -1,4 +1,4 @@
-//! Report of `driftc explain`: what it says about each node, and how it is collected from the plan.
+//! Report of `driftc explain`: the structs of its JSON, and their values for each node, collected from the plan.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,11 @@ use driftc::plan::{self, Location, Plan};
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
-/// Stage whose notes compare a node with its decompositions.
+/// Compiler stage whose notes compare the cost of a node with the costs of its decompositions.
 pub(super) const DECOMPOSITION_STAGE: &str = driftc::decompose::STAGE;
 
-/// Stages whose notes explain layouts. The later stage overrides the earlier one.
+/// Compiler stages whose notes explain the layouts of nodes. A note of the later stage overrides a note of the earlier
+/// one.
 pub(super) const LAYOUT_STAGES: [&str; 2] = driftc::layouts::STAGES;
 
 #[derive(Debug, Serialize)]
@@ -20,9 +21,9 @@ pub(super) struct Report {
     pub(super) target: String,
     #[serde(flatten)]
     pub(super) function: Function,
-    /// Functions that are specialized for some of the sizes.
+    /// Specializations: copies of the function that are compiled for narrower bounds of its symbols.
     pub(super) specialized: Vec<Function>,
-    /// Source of the cost parameters, by group of parameters.
+    /// Source of the values of each group of cost parameters (such as a fit to measurements), by the name of the group.
     pub(super) parameters: BTreeMap<&'static str, String>,
 }
 
@@ -30,7 +31,7 @@ pub(super) struct Report {
 pub(super) struct Function {
     pub(super) function: String,
     pub(super) nodes: Vec<Node>,
-    /// Changes by passes. Most of these nodes no longer exist under their name.
+    /// Notes of the passes about nodes that they changed. Most of these nodes no longer exist under their old name.
     pub(super) passes: Vec<Note>,
 }
 
@@ -38,14 +39,15 @@ pub(super) struct Function {
 pub(super) struct Node {
     pub(super) node: String,
     pub(super) what: String,
-    /// Reason for the layout of the result. `None` if there was no choice.
+    /// Reason for the layout of the node's result. `None` if only one layout was possible.
     pub(super) layout: Option<String>,
-    /// Costs of the decompositions. `None` if there is none for the node.
+    /// Costs of the node's decompositions, as text. `None` if the node has no decomposition.
     pub(super) alternatives: Option<String>,
-    /// Candidates, cheapest first. The first one is selected. Empty for a view of the operand.
+    /// Kernel candidates of the node, cheapest first. The first one is selected. Empty if the node is only a view of
+    /// its operand.
     pub(super) candidates: Vec<Candidate>,
     pub(super) dispatches: Vec<Dispatch>,
-    /// Memory of the result. `None` for a view.
+    /// Memory of the node's result. `None` if the result is a view of an operand.
     pub(super) result: Option<Place>,
 }
 
@@ -66,14 +68,15 @@ pub(super) struct Dispatch {
 /// Packed constant that a dispatch reads.
 #[derive(Debug, Serialize)]
 pub(super) struct Weights {
-    /// Layout: its name, and the axis groups from the slowest to the fastest.
+    /// Layout of the packed constant as text, such as the name of its packing order, then the axis and the size of each
+    /// level of the order, slowest varying first.
     pub(super) order: String,
     #[serde(rename = "in")]
     pub(super) kind: &'static str,
     pub(super) bytes: u64,
 }
 
-/// Memory of a result.
+/// Place of a node's result in memory.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "in")]
 pub(super) enum Place {
@@ -83,18 +86,18 @@ pub(super) enum Place {
     Arena {
         offset: u64,
         bytes: u64,
-        /// First dispatch that reads or writes the tensor.
+        /// Index of the first dispatch that reads or writes the tensor.
         first: usize,
-        /// Last dispatch that reads or writes the tensor.
+        /// Index of the last dispatch that reads or writes the tensor.
         last: usize,
-        /// Tensors that reuse or alias some of the bytes.
+        /// Number of other tensors that reuse or alias some bytes of this tensor.
         shares_with: usize,
     },
     Texture {
         kind: &'static str,
-        /// Texels along x, y and z. An array texture has its layers in z.
+        /// Number of texels along x, y and z. For an array texture, z is the number of layers.
         extent: [u32; 3],
-        /// Other tensors that reuse the texture.
+        /// Number of other tensors that reuse the texture.
         shares_with: usize,
     },
 }
@@ -102,7 +105,7 @@ pub(super) enum Place {
 #[derive(Debug, Serialize)]
 pub(super) struct Candidate {
     pub(super) kernel: &'static str,
-    /// Measured time if the tuning database has one, else the estimate.
+    /// Cost of the candidate in nanoseconds: the measured time if the tuning database has one, else the estimate.
     pub(super) cost_ns: f64,
     pub(super) measured_ns: Option<f64>,
     pub(super) knobs: Vec<(&'static str, u32)>,
@@ -116,7 +119,7 @@ pub(super) struct Note {
     pub(super) what: String,
 }
 
-/// Report of a function. `only` restricts it to one node.
+/// Builds the report of a function. `only` restricts the report to the node of this name.
 pub(super) fn function_report(lowered: &Lowered, only: Option<&str>) -> Function {
     let wanted = |name: &str| only.is_none_or(|only| only == name);
     let note_of = |stages: &[&str], name: &str| {
@@ -159,7 +162,8 @@ fn candidate(choice: &Choice) -> Candidate {
     }
 }
 
-/// Dispatches of each node in order. The flag is true for a copy of the result into another layout.
+/// Indices of each node's dispatches, in order. The flag of a dispatch is true if it copies the result into another
+/// layout.
 fn steps_by_node(plan: &Plan) -> BTreeMap<&str, Vec<(usize, bool)>> {
     let mut steps: BTreeMap<&str, Vec<(usize, bool)>> = BTreeMap::new();
     for (index, step) in plan.dispatches.iter().enumerate() {
@@ -195,7 +199,7 @@ fn weights(plan: &Plan, step: &plan::Dispatch) -> Vec<Weights> {
     read.collect()
 }
 
-/// Memory that the last dispatch of a node writes, except for copies.
+/// Memory of a node's result: the memory that the node's last dispatch writes, copies into other layouts excluded.
 fn place(plan: &Plan, node_steps: &[(usize, bool)]) -> Option<Place> {
     let (last, _) = node_steps.iter().rev().find(|(_, copy)| !copy)?;
     let step = plan.dispatches.get(*last)?;
@@ -233,7 +237,8 @@ fn place(plan: &Plan, node_steps: &[(usize, bool)]) -> Option<Place> {
     }
 }
 
-/// Sources of the cost parameters that the candidates' kernels read. `only` restricts them to one node.
+/// Source of the values (such as a fit to measurements) of each group of cost parameters that the kernels of the
+/// candidates read. `only` restricts the candidates to one node.
 pub(super) fn parameter_sources(
     functions: &[Lowered],
     only: Option<&str>,

@@ -60,7 +60,7 @@ pub(super) fn page(report: &Report<'_>, variants: &[Variant]) -> String {
 struct Page(String);
 
 impl Page {
-    /// Appends formatted text. Formatting into a string cannot fail.
+    /// Appends formatted text to the page. Formatting into a string cannot fail.
     fn put(&mut self, what: std::fmt::Arguments<'_>) {
         self.0.write_fmt(what).unwrap_or_default();
     }
@@ -193,7 +193,7 @@ fn grid(grid: &[drift_runtime::format::Expr; 3], symbols: &[Symbol]) -> String {
 struct Drawing<'a> {
     tensors: &'a [LiveRange],
     n: usize,
-    /// Bytes at the full height.
+    /// Number of bytes that the full height of the drawing stands for.
     scale: u64,
     function: &'a Function,
 }

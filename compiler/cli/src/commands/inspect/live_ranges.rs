@@ -8,16 +8,16 @@ use drift_runtime::format::{BindingKind, Function, SlotKind, Variant};
 /// Live range of an intermediate tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LiveRange {
-    /// Byte offset in the arena.
+    /// Byte offset of the tensor in its arena.
     pub(crate) offset: u64,
     pub(crate) size: u64,
-    /// Dispatch that writes the tensor first.
+    /// Index of the dispatch that writes the tensor first.
     pub(crate) first: usize,
-    /// Last dispatch that reads or writes the tensor.
+    /// Index of the last dispatch that reads or writes the tensor.
     pub(crate) last: usize,
-    /// Slot of the arena.
+    /// Index of the arena's slot in the function.
     pub(crate) slot: u32,
-    /// True if a dispatch has read the tensor.
+    /// True if a dispatch has read the tensor since its first write.
     read: bool,
 }
 
@@ -77,10 +77,11 @@ mod tests {
         Binding, BindingKind, Dispatch, Expr, Function, Pipeline, Slot, SlotKind, Variant,
     };
 
-    /// Offset and size in bytes.
+    /// A range of an arena: offset and size in bytes.
     type Range = (u64, u64);
 
-    /// Live ranges (offset, first, last) of dispatches that each read some ranges of the arena and write one.
+    /// Returns (offset, first dispatch, last dispatch) of each tensor. Each dispatch reads some ranges of an arena and
+    /// writes one range.
     fn ranges(dispatches: &[(&[Range], Range)]) -> Vec<(u64, usize, usize)> {
         let mut variant = Variant::default();
         let mut function = Function::default();

@@ -26,7 +26,8 @@ pub(super) fn print(report: &Report<'_>, out: &mut Out) -> Result<()> {
         writeln!(out, "attached    {} ({})", a.name, bytes(a.bytes))?;
     }
     if report.variants.len() > 1 {
-        let (stored, undeduplicated) = (bytes(report.stored_weights), bytes(report.undeduplicated_weights));
+        let (stored, undeduplicated) =
+            (bytes(report.stored_weight_bytes), bytes(report.undeduplicated_weight_bytes));
         writeln!(
             out,
             "shared      {} variants store {stored} of weights; without deduplication {undeduplicated}",
@@ -63,7 +64,7 @@ fn print_variant(v: &VariantReport<'_>, out: &mut Out) -> Result<()> {
     let (own, shared) = (bytes(v.own_weight_bytes), bytes(v.shared_weight_bytes));
     writeln!(
         out,
-        "  weights     {}: {own} only here, {shared} shared with other variants",
+        "  weights     {}: {own} only in this variant, {shared} shared with other variants",
         bytes(v.weight_bytes)
     )?;
     writeln!(out, "  shaders     {}", bytes(v.shader_bytes))?;
@@ -92,7 +93,7 @@ fn print_variant(v: &VariantReport<'_>, out: &mut Out) -> Result<()> {
             let sizes: Vec<String> = f.arenas.iter().map(|size| bytes(*size)).collect();
             writeln!(
                 out,
-                "    arenas    {}: no dispatch may read and write the same arena",
+                "    arenas    {}: several, because no dispatch may read and write the same arena",
                 sizes.join(" + ")
             )?;
         }

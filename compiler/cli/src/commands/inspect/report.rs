@@ -1,4 +1,4 @@
-//! Report of `driftc inspect`: what it says about a bundle, and how it is collected from the manifest.
+//! Report of `driftc inspect`: the structs of its JSON, and their values, collected from the manifest of a bundle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,12 +25,10 @@ pub(super) struct Report<'a> {
     pub(super) provenance: &'a Provenance,
     pub(super) bytes: SectionSizes,
     pub(super) attachments: Vec<Attachment>,
-    /// Bytes of all variants' weights without deduplication.
-    #[serde(rename = "weights_apart")]
-    pub(super) undeduplicated_weights: u64,
-    /// Bytes of weights in the file.
-    #[serde(rename = "weights_stored")]
-    pub(super) stored_weights: u64,
+    /// Bytes that the weights of all variants would take without deduplication.
+    pub(super) undeduplicated_weight_bytes: u64,
+    /// Bytes of weights that the file stores.
+    pub(super) stored_weight_bytes: u64,
     pub(super) variants: Vec<VariantReport<'a>>,
 }
 
@@ -59,7 +57,6 @@ pub(super) struct VariantReport<'a> {
 
 #[derive(Debug, Serialize)]
 pub(super) struct RequirementsReport<'a> {
-    #[serde(rename = "interface")]
     pub(super) api: &'static str,
     pub(super) api_version: String,
     pub(super) features: Vec<&'static str>,
@@ -79,7 +76,7 @@ pub(super) struct FunctionReport<'a> {
     pub(super) barriers: usize,
     pub(super) memory: &'a MemoryReport,
     pub(super) reads: BytesRead,
-    /// Sizes of the arenas for intermediate tensors.
+    /// Sizes of the arenas for intermediate tensors, in bytes.
     pub(super) arenas: Vec<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) dispatch_list: Vec<DispatchReport<'a>>,
@@ -107,14 +104,14 @@ pub(super) struct DispatchReport<'a> {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Weight {
-    /// First node that reads it.
+    /// Name of the first node that reads the weight.
     pub(super) node: String,
     pub(super) bytes: u64,
-    /// Texels along x and y, if it is a texture.
+    /// Number of texels along x and y, if the weight is stored in a texture.
     pub(super) texture: Option<[u32; 2]>,
 }
 
-/// Collects the report of a bundle. `list_dispatches` includes every dispatch.
+/// Collects the report of a bundle. With `list_dispatches`, the report lists every dispatch.
 pub(super) fn bundle_report(bundle: &Bundle, path: String, list_dispatches: bool) -> Result<Report<'_>> {
     let header = read_header(bundle.bytes())?;
     let manifest = bundle.manifest();
@@ -125,8 +122,8 @@ pub(super) fn bundle_report(bundle: &Bundle, path: String, list_dispatches: bool
         provenance: &manifest.provenance,
         bytes: SectionSizes::from_manifest(&header, manifest),
         attachments: attachments(manifest),
-        undeduplicated_weights: undeduplicated_weights(manifest),
-        stored_weights: stored_weights(manifest),
+        undeduplicated_weight_bytes: undeduplicated_weights(manifest),
+        stored_weight_bytes: stored_weights(manifest),
         variants: manifest.variants.iter().map(|v| variant_report(v, manifest, list_dispatches)).collect(),
     })
 }
@@ -199,7 +196,7 @@ fn function_report<'a>(function: &'a Function, variant: &'a Variant, list: bool)
     }
 }
 
-/// Bytes of a variant's distinct shaders.
+/// Total size in bytes of a variant's distinct shaders.
 fn shader_bytes(variant: &Variant, manifest: &Manifest) -> u64 {
     let artifacts: BTreeSet<u32> = variant.pipelines.iter().map(|p| p.artifact).collect();
     artifacts.into_iter().filter_map(|a| manifest.artifacts.get(a as usize)).map(|a| a.size).sum()

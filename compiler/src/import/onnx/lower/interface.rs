@@ -1,4 +1,4 @@
-//! Initializers, inputs and outputs of a graph.
+//! Adds the initializers, inputs and outputs of an ONNX graph to the compiler's graph.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ impl<'m> Lowerer<'m> {
         Ok(())
     }
 
-    /// Adds the inputs that have no initializer and no value in the options.
+    /// Adds the model's inputs that have no initializer. An input with a value in the options becomes a constant.
     pub(super) fn add_inputs(
         &mut self,
         graph: &'m GraphProto,
@@ -110,8 +110,9 @@ impl<'m> Lowerer<'m> {
                     Value::Node(node)
                 }
                 (Ok(_), None) => {
-                    self.refused
-                        .push(refuse("its shape is not declared; give a sample with --like".to_string()));
+                    self.refused.push(refuse(
+                        "the shape of the input is not declared; give a sample array with --like".to_string(),
+                    ));
                     Value::Unknown
                 }
                 (Err(reason), _) => {
@@ -124,7 +125,7 @@ impl<'m> Lowerer<'m> {
         Ok(assumed)
     }
 
-    /// Adds an output of the graph.
+    /// Adds an output of the ONNX graph to the compiler's graph.
     pub(super) fn add_output(&mut self, name: &str, value: Option<Value>) -> Result<()> {
         let place = format!("output `{name}`");
         let node = match value {
@@ -143,7 +144,7 @@ impl<'m> Lowerer<'m> {
         Ok(())
     }
 
-    /// Fails if the type of a value differs from its declaration.
+    /// Fails if the element type of a value differs from the type that the model declares for the value.
     pub(super) fn check_declared_type(
         &self,
         info: &ValueInfoProto,
@@ -156,11 +157,12 @@ impl<'m> Lowerer<'m> {
         if wanted == dtype {
             return Ok(());
         }
-        let reason = format!("it is declared with type {}, but has type {}", wanted.name(), dtype.name());
+        let reason =
+            format!("the value is declared with type {}, but has type {}", wanted.name(), dtype.name());
         Err(self.error(&format!("{place} `{}`", info.name()), reason))
     }
 
-    /// Fails if the shape of an initializer differs from the declaration of the input with its name.
+    /// Fails if the shape of an initializer differs from the declaration of the input that has the same name.
     fn check_declared_shape(&self, info: &ValueInfoProto, value: &Value) -> Result<()> {
         let Value::Node(node) = value else { return Ok(()) };
         let place = format!("input `{}`", info.name());
@@ -175,7 +177,7 @@ impl<'m> Lowerer<'m> {
         let sizes = wanted.iter().map(Dim::to_string).collect::<Vec<_>>().join(", ");
         Err(self.error(
             &place,
-            format!("it is declared with shape [{sizes}], but its initializer has shape {shape:?}"),
+            format!("the input is declared with shape [{sizes}], but its initializer has shape {shape:?}"),
         ))
     }
 }

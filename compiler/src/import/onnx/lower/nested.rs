@@ -11,7 +11,7 @@ use super::scope::{Scope, node_name, opsets};
 use crate::error::Result;
 use crate::ir::builder::Builder;
 
-/// Maximum nesting of functions.
+/// Maximum nesting of calls of local functions.
 const MAX_DEPTH: usize = 64;
 
 impl<'m> Lowerer<'m> {
@@ -56,7 +56,10 @@ impl<'m> Lowerer<'m> {
             .map(|o| {
                 inner.lookup(o.name()).cloned().ok_or_else(|| {
                     let place = format!("node `{}`", node_name(node, scope));
-                    self.error(&place, format!("its nested graph does not compute its output `{}`", o.name()))
+                    self.error(
+                        &place,
+                        format!("the node's nested graph does not compute its own output `{}`", o.name()),
+                    )
                 })
             })
             .collect()
@@ -80,7 +83,10 @@ impl<'m> Lowerer<'m> {
             return Err(self.error(&place, format!("functions are nested more than {MAX_DEPTH} deep")));
         }
         if operands.len() > function.input.len() || node.output.len() > function.output.len() {
-            let reason = format!("it has more operands or results than the function `{}`", function.name());
+            let reason = format!(
+                "the node has more operands or results than the function `{}` that it calls",
+                function.name()
+            );
             return Err(self.error(&place, reason));
         }
         let mut given = attributes.list().to_vec();

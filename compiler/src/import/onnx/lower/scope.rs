@@ -1,4 +1,4 @@
-//! Names and attributes that the nodes of a graph or function can use.
+//! Scopes: the values, operator sets and attributes that the nodes of an ONNX graph or function can use.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use crate::error::Result;
 /// Versions of the imported operator sets by domain.
 pub(super) type Opsets<'m> = BTreeMap<&'m str, i64>;
 
-/// Values by name that the nodes of a graph or function can use.
+/// Values by name, operator sets and attributes that the nodes of an ONNX graph or function can use.
 pub(super) struct Scope<'m, 's> {
-    /// Values of this graph or function.
+    /// Values by name that this graph or function defines.
     pub(super) values: BTreeMap<&'m str, Value>,
     /// Scope of the enclosing graph.
     pub(super) parent: Option<&'s Scope<'m, 's>>,
@@ -27,7 +27,7 @@ pub(super) struct Scope<'m, 's> {
 }
 
 impl Scope<'_, '_> {
-    /// Returns the value of a name in this scope or an enclosing one.
+    /// Returns the value that a name has in this scope or an enclosing scope.
     pub(super) fn lookup(&self, name: &str) -> Option<&Value> {
         self.values.get(name).or_else(|| self.parent.and_then(|p| p.lookup(name)))
     }
@@ -41,14 +41,14 @@ pub(super) fn domain(node: &NodeProto) -> &str {
     }
 }
 
-/// Reads the imported operator sets.
+/// Returns the versions of the operator sets that a model or function imports.
 pub(super) fn opsets<'m>(source: &Source, imports: &'m [OperatorSetIdProto]) -> Result<Opsets<'m>> {
     let mut opsets = Opsets::new();
     for import in imports {
         let name = if import.domain() == "ai.onnx" { "" } else { import.domain() };
         if import.version() < 1 {
             let reason = format!(
-                "it imports version {} of the operator set `{name}`; versions start at 1",
+                "the model imports version {} of the operator set `{name}`; versions start at 1",
                 import.version()
             );
             return Err(model_error(source, "the file", reason));
@@ -67,7 +67,8 @@ pub(super) fn node_name(node: &NodeProto, scope: &Scope<'_, '_>) -> String {
     format!("{}{name}", scope.prefix)
 }
 
-/// Returns a node's attributes. References are replaced by the attributes of the function that is being inlined.
+/// Returns a node's attributes. References to attributes of a function are replaced by the attributes of the function
+/// that is being inlined.
 pub(super) fn resolve_attributes<'m>(node: &'m NodeProto, scope: &Scope<'m, '_>) -> Attributes<'m> {
     let mut list = Vec::with_capacity(node.attribute.len());
     for attribute in &node.attribute {

@@ -1,4 +1,4 @@
-//! Matrix shapes of the target that the kernels on matrix units use.
+//! Shapes of the target's cooperative matrices that the kernels on matrix units use.
 
 use crate::ir::tensor::{DType, DeviceType};
 use crate::kernels::shared::dot::Signs;
@@ -15,7 +15,7 @@ pub(crate) fn f16_matrix_shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixSh
         .flatten()
 }
 
-/// True if a float matmul is computed in f16.
+/// True if the problem is a float matmul that is computed with f16 inputs.
 pub(crate) fn computes_in_f16(problem: &Problem<'_>) -> bool {
     // The second operand decides, because the first may be a graph input, whose precision never changes. Packed words
     // of quantized weights have no precision; then the first operand decides.
@@ -24,7 +24,8 @@ pub(crate) fn computes_in_f16(problem: &Problem<'_>) -> bool {
     f16 && problem.target.features.stores_f16() && problem.computed.is_float()
 }
 
-/// Returns the matrix shape of 8-bit inputs and 32-bit sums, if both operands can be signed or both unsigned.
+/// Returns the target's matrix shape with 8-bit inputs and 32-bit sums for a problem. Both operands must be signed or
+/// both unsigned. The first may also be unsigned and the second signed; then the kernel corrects the sums.
 fn int8_matrix_shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
     let signs = Signs::from_problem(problem)?;
     // An unsigned first operand may become signed: the kernel corrects the sums (`sign_correction`).
@@ -38,12 +39,12 @@ fn int8_matrix_shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
     find_shape(problem.target, types)
 }
 
-/// Returns the matrix shape for a problem, f16 or 8-bit.
+/// Returns the target's matrix shape for a problem, with f16 or 8-bit inputs. Returns `None` if the target has none.
 pub(crate) fn matrix_shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
     f16_matrix_shape(problem).or_else(|| int8_matrix_shape(problem))
 }
 
-/// True if the target has usable cooperative matrices with a subgroup size that can be set.
+/// True if the target has usable cooperative matrices and a launch can fix the subgroup size.
 pub(crate) fn supports_matrices(target: &TargetProfile) -> bool {
     let sized =
         target.features.subgroup_size_control && target.subgroup.sizes.contains(&target.subgroup.preferred);
@@ -58,7 +59,7 @@ fn find_shape(target: &TargetProfile, types: (MatrixType, MatrixType, MatrixType
     })
 }
 
-/// Returns the bytes of eight elements, and the number of such vectors in 16 bytes.
+/// Returns the size in bytes of a vector of eight elements of a matrix, and the number of such vectors in 16 bytes.
 pub(super) fn vec8_bytes(shape: &MatrixShape) -> [u32; 2] {
     if shape.a == MatrixType::F16 { [16, 1] } else { [8, 2] }
 }

@@ -15,9 +15,9 @@ use crate::shader::pack::Packed;
 
 /// Replaces the hooks `flip_sign_bits` and `correct_sum` of `coop.wgsl` if the first operand is unsigned and the second
 /// signed; otherwise does nothing. The second operand must then be a constant: one matrix of `k` rows and `n` columns
-/// for all batches, or one for each batch. If `columns_contiguous`, the elements of a column are adjacent in it, else
-/// the elements of a row. Padding of the first operand must be 0 before its bits are flipped, unless the second operand
-/// is 0 there.
+/// for all batches, or one for each batch. With `columns_contiguous`, the elements of a column are adjacent in the
+/// constant, else the elements of a row. Padding of the first operand must be 0 before the top bits are flipped, except
+/// where the second operand is 0.
 pub(crate) fn declare_sign_correction(
     shader: &mut Shader<'_>,
     [n, k]: [&Dim; 2],
@@ -55,7 +55,8 @@ pub(crate) fn declare_sign_correction(
     Ok(())
 }
 
-/// Returns 128 times the sum of each column, modulo 2^32, padded with zeros to `padded_n` sums per matrix.
+/// Returns 128 times the sum of each column of the second operand, modulo 2^32. The sums of each matrix are padded with
+/// zeros to `padded_n`.
 fn column_sums(values: &[i64], [n, k]: [usize; 2], columns_contiguous: bool, padded_n: usize) -> Vec<i32> {
     let at = |column: usize, row: usize| if columns_contiguous { column * k + row } else { row * n + column };
     values

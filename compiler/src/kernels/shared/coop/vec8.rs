@@ -1,4 +1,4 @@
-//! Reads of eight elements at a time, for kernels on matrix units.
+//! WGSL functions that read eight elements at a time, for kernels on matrix units.
 
 use crate::error::OpError;
 use crate::ir::storage::Storage;
@@ -7,9 +7,9 @@ use crate::shader::access::{Access, Coordinates, tensor_access};
 use crate::shader::problem::{Operand, Placement};
 use crate::shader::{Bound, Shader};
 
-/// Returns the WGSL function `name`, which reads eight adjacent elements of operand `index` along the lane axis: four
-/// f16 pairs, or two words of 8-bit integers. In `at`, the lane coordinate is the name of a parameter that counts
-/// groups of eight.
+/// Returns the WGSL function `name`, which reads eight elements of operand `index` that are adjacent along axis
+/// `at.lanes`: as four f16 pairs, or as two words of 8-bit integers. The coordinate of `at` along this axis is the name
+/// of the function's parameter that holds the index of a group of eight elements.
 pub(crate) fn vec8_read(
     shader: &mut Shader<'_>,
     name: &str,
@@ -24,7 +24,9 @@ pub(crate) fn vec8_read(
         .get(index)
         .ok_or_else(|| OpError::new(format!("operand {index} is missing")))?
         .clone();
-    let lane = at.lanes.ok_or_else(|| OpError::new("a read of eight elements needs a lane axis"))?;
+    let lane = at.lanes.ok_or_else(|| {
+        OpError::new("a read of eight elements names no axis along which they are adjacent")
+    })?;
     let variable = at.axes[lane].clone();
     if let Some(vec8s) = as_vec8s(&operand, lane) {
         // A tensor of f16 pairs: its vec4s are eight elements.
@@ -57,13 +59,13 @@ pub(crate) fn vec8_read(
     Ok(format!("{vec4_function}fn {name}({params}) -> {ty} {{\n    return {ty}({low}, {high});\n}}\n"))
 }
 
-/// Names in a parameter list such as `batch: u32, row: u32`.
+/// Returns the names in a WGSL parameter list such as `batch: u32, row: u32`.
 fn parameter_names(params: &str) -> Vec<&str> {
     params.split(',').filter_map(|p| p.split(':').next()).map(str::trim).collect()
 }
 
-/// Returns the WGSL function `name`, which reads four adjacent elements as two f16 pairs or as one word of 8-bit
-/// integers. `variable`, one of `params`, counts groups of four.
+/// Returns the WGSL function `name`, which reads four adjacent elements of operand `index` as two f16 pairs or as one
+/// word of 8-bit integers. `variable` is the name of the parameter that holds the index of a group of four elements.
 fn vec4_read(
     shader: &mut Shader<'_>,
     name: &str,
@@ -103,8 +105,8 @@ fn vec4_read(
     ))
 }
 
-/// Returns the f16 operand as a tensor of f16 pairs, whose vec4s are eight elements. Returns `None` if eight adjacent
-/// elements along `lane` are not an aligned vector.
+/// Returns an f16 operand seen as a tensor of f16 pairs, in which a vec4 holds eight elements. Returns `None` if the
+/// operand is not f16 or if eight adjacent elements along axis `lane` are not an aligned vector.
 pub(crate) fn as_vec8s<'a>(operand: &Operand<'a>, lane: usize) -> Option<Operand<'a>> {
     let Placement::Strided { strides, offset } = &operand.placement else { return None };
     if operand.dtype.on_device() != DeviceType::F16 || operand.quantized.is_some() {

@@ -19,7 +19,7 @@ enum class DType(val bytes: Int) {
     F32(4), F16(2), BF16(2), F64(8), BOOL(1), I8(1), I16(2), I32(4), I64(8), U8(1), U16(2), U32(4), U64(8)
 }
 
-/** An input or output: element types of arrays and of transfer memory, minimum and maximum shape. */
+/** An input or output of a function: element types of arrays and of transfer memory, minimum and maximum shape. */
 data class Port(
     val name: String,
     val dtype: DType,
@@ -28,10 +28,10 @@ data class Port(
     val maxShape: List<Long>,
 )
 
-/** An output in transfer memory. The next call for the session overwrites it. */
+/** An output in transfer memory, which host and device both access. The next call for the session overwrites the bytes. */
 class View internal constructor(val dtype: DType, val shape: List<Long>, val bytes: ByteBuffer)
 
-/** Functions of `drift.h`. A struct with one number is passed as the number. */
+/** C functions of `drift.h`. A C struct with one number, such as `drift_Session`, is passed as the number. */
 @Suppress("ktlint", "FunctionName")
 private interface CDrift : Library {
     fun drift_last_error(): String?
@@ -99,11 +99,11 @@ class Session private constructor(private val id: Long) : AutoCloseable {
 
     fun outputs(function: String = "main"): List<Port> = ports(function, 1)
 
-    /** Sets a symbol that no input shape determines. */
+    /** Sets the value of a symbol that no input shape determines. The value applies to all runs until it is set again. */
     fun setSymbol(name: String, value: Long, function: String = "main") =
         check(drift.drift_set_symbol(id, function, name, value))
 
-    /** Returns the transfer memory of an input. Fill it with elements of the device type before the next call. */
+    /** Returns the transfer memory of an input. Fill the memory with elements of the device type before the next call. */
     fun input(name: String, shape: LongArray, function: String = "main"): ByteBuffer {
         val memory = PointerByReference()
         val size = LongByReference()
@@ -111,10 +111,10 @@ class Session private constructor(private val id: Long) : AutoCloseable {
         return memory.value.getByteBuffer(0, size.value).order(ByteOrder.LITTLE_ENDIAN)
     }
 
-    /** Runs a function and waits. */
+    /** Runs a function on the written inputs and waits for the end of the run. */
     fun run(function: String = "main") = check(drift.drift_run(id, function))
 
-    /** Starts a run, and returns a ticket for [await]. Only the named outputs are copied to the host. */
+    /** Starts a run of a function, and returns a ticket for [await]. Only the named outputs are copied to the host. */
     fun submit(outputs: List<String>, function: String = "main"): Long {
         val ticket = LongByReference()
         val names = if (outputs.isEmpty()) null else StringArray(outputs.toTypedArray(), "UTF-8")
@@ -124,14 +124,14 @@ class Session private constructor(private val id: Long) : AutoCloseable {
 
     fun await(ticket: Long) = check(drift.drift_wait(id, ticket))
 
-    /** Returns an output of the last run. */
+    /** Returns an output of the function's last run, in transfer memory. */
     fun output(name: String, function: String = "main"): View = Memory(VIEW_BYTES).use { view ->
         check(drift.drift_output(id, function, name, view))
         val bytes = view.getPointer(0).getByteBuffer(0, view.getLong(8)).order(ByteOrder.LITTLE_ENDIAN)
         View(DType.entries[view.getInt(16)], shape(view, 32, view.getLong(24)), bytes.asReadOnlyBuffer().order(ByteOrder.LITTLE_ENDIAN))
     }
 
-    /** Returns an output of the last run in device memory. It can be an input of this session. */
+    /** Returns an output of the function's last run as an array in device memory. The array can be an input of this session. */
     fun deviceOutput(name: String, function: String = "main"): DeviceArray {
         val array = LongByReference()
         check(drift.drift_device_output(id, function, name, array))

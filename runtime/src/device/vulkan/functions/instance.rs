@@ -1,4 +1,4 @@
-//! Functions of an instance.
+//! Vulkan functions of an instance.
 
 use super::{Device, Function, call_output, functions, load_functions, missing_function, unloaded};
 use crate::error::Result;
@@ -7,7 +7,7 @@ use ash::vk;
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 
-/// An instance and its functions.
+/// A Vulkan instance handle and the functions of the instance.
 pub(in super::super) struct RawInstance {
     handle: vk::Instance,
     functions: Functions,
@@ -36,7 +36,8 @@ impl RawInstance {
         call_output(|instance| unsafe { (entry.fp_v1_0().create_instance)(info, null(), instance) })
     }
 
-    /// `handle` is a new instance of `entry`'s loader, which must outlive this object.
+    /// Loads the functions of an instance. `handle` is a new instance of `entry`'s loader, which must outlive this
+    /// object.
     pub(in super::super) unsafe fn load(entry: &ash::Entry, handle: vk::Instance) -> Result<RawInstance> {
         let find = entry.static_fn().get_instance_proc_addr;
         // SAFETY: as above.
@@ -107,7 +108,7 @@ impl RawInstance {
         families.unwrap_or_default()
     }
 
-    /// The device must have the extension of this function.
+    /// Returns the cooperative matrix shapes of a device. The device must support `VK_KHR_cooperative_matrix`.
     pub(in super::super) unsafe fn get_cooperative_matrix_properties(
         &self,
         device: vk::PhysicalDevice,
@@ -123,7 +124,7 @@ impl RawInstance {
         Ok(read_list(|count, list| unsafe { function(device, count, list) }))
     }
 
-    /// The device must have been opened with the extension of this function.
+    /// Returns a file descriptor for device memory. The device must have been opened with `VK_KHR_external_memory_fd`.
     #[cfg(unix)]
     pub(in super::super) unsafe fn get_memory_fd(
         &self,

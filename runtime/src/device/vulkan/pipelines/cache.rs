@@ -1,9 +1,8 @@
 //! The driver's pipeline cache and its optional file.
 //!
-//! The file's key covers everything that its contents depend on: vendor, device, driver version and
-//! identifiers, and the bundle. It does not identify one of several equal devices, so a file can be shipped. A
-//! file that is damaged or has another key is ignored and replaced. A failed write only slows down the next
-//! start, so it is not an error.
+//! The file's key covers everything that its contents depend on: vendor, device, driver version and identifiers, and
+//! the bundle. Equal devices have equal keys, so a file can be shipped to other machines. A file that is damaged or has
+//! another key is ignored and replaced. A failed write only slows down the next start, so it is not an error.
 
 use crate::device::vulkan::context::Context;
 use crate::device::vulkan::failed;
@@ -21,7 +20,7 @@ pub(super) struct Cache {
     pub(super) raw: vk::PipelineCache,
     path: Option<PathBuf>,
     key: [u8; KEY],
-    /// Hash of the data read, to write only changed data.
+    /// Hash of the data that was read from the file. The file is written only if the data has changed.
     read_hash: Option<[u8; 32]>,
 }
 
@@ -42,7 +41,7 @@ impl Cache {
         Ok(Cache { context: context.clone(), raw, path: path.map(Path::to_owned), key, read_hash })
     }
 
-    /// Writes the cache to its file if there is one and the data changed.
+    /// Writes the cache to its file, if there is a file and the data has changed.
     pub(super) fn save(&self) {
         let Some(path) = &self.path else { return };
         // SAFETY: the cache is live and no thread creates pipelines through it any more.
