@@ -35,17 +35,17 @@ const OPERATOR_FILE: &str = "compiler/src/ir/ops/dummy.rs";
 
 /// First stage of the operator's file: the struct of the operator (its payload), without any trait.
 const PAYLOAD: &str = "\
-//! An operator of a test.
+//! An operator that exists only in a test.
 
-/// An operator of a test.
+/// An operator that exists only in a test.
 pub struct Dummy {}
 ";
 
 /// Second stage of the operator's file: derived traits, and an empty implementation of the trait of operators.
 const EMPTY_IMPLEMENTATION: &str = "\
-//! An operator of a test.
+//! An operator that exists only in a test.
 
-/// An operator of a test.
+/// An operator that exists only in a test.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Dummy {}
 
@@ -190,9 +190,9 @@ fn check(workspace: &Path, target: &Path, expected: &[&str]) -> Result<(), Faile
     Ok(())
 }
 
-/// Parses an error in cargo's short form, `FILE:LINE:COLUMN: error[CODE]: MESSAGE`. Returns `FILE CODE NAME` for each missing
-/// item (E0046), or for the first name of the message that is not the operator's. Other messages are returned as a whole.
-/// Returns `None` for lines that are no errors.
+/// Parses an error in cargo's short form, `FILE:LINE:COLUMN: error[CODE]: MESSAGE`, and returns `FILE CODE NAME`. For E0046 there
+/// is an entry for each missing item. For other errors, NAME is the first quoted name that is not the added operator; without
+/// such a name it is the whole message. Returns `None` for lines that are no errors.
 fn parse_error(line: &str) -> Option<Vec<String>> {
     let (place, error) = line.split_once(": error")?;
     let (file, _) = place.split_once(':')?;

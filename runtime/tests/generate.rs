@@ -192,7 +192,7 @@ fn draft_tokens_change_only_the_number_of_runs() {
                     "{name}: {:?}",
                     report.accepted
                 ),
-                "similar model" => {
+                "draft model that is often wrong" => {
                     assert_eq!(first, if memory { [0, 0, 4] } else { [2, 4, 0] }, "{name}");
                     assert!(accepted < report.draft_tokens, "{name}: {accepted}");
                 }

@@ -29,7 +29,8 @@ pub(super) enum Role {
     Other,
 }
 
-/// Number of entries in a role's list of bounds. Each import attempt assumes one entry.
+/// Number of bounds in the list of a role (batch, sequence, image side). Each import attempt assumes one of them for a symbolic
+/// dimension of the role.
 pub(super) const ASSUMPTIONS: usize = 5;
 
 impl Role {

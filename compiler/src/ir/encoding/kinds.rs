@@ -292,12 +292,12 @@ impl Stack {
         &self.members
     }
 
-    /// Number of elements of one constant of the stack.
+    /// Number of elements of one of the stacked constants.
     fn member_elements(&self) -> usize {
         count(&self.shape)
     }
 
-    /// Number of elements of all constants of the stack.
+    /// Number of elements of all stacked constants together.
     fn elements(&self) -> usize {
         self.members.len() * self.member_elements()
     }

@@ -171,7 +171,8 @@ struct Work<'a> {
     problem: &'a Problem<'a>,
     matmul: &'a QuantizedMatMul<'a>,
     k_words: &'a KWords,
-    /// Invocations of a subgroup whose sums subgroup operations add; `None` if the kernel uses no subgroup operations.
+    /// Number of invocations of a subgroup that add their partial sums by subgroup operations; `None` if the kernel uses no
+    /// subgroup operations.
     subgroup_lanes: Option<u32>,
     /// Maximum K.
     k: i64,

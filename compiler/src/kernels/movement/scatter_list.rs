@@ -205,7 +205,8 @@ fn declare_targets(shader: &mut Shader<'_>, problem: &Problem<'_>, scatter: &Sca
     Ok(())
 }
 
-/// Declares the hooks that compute an element of the result from the list of its position.
+/// Declares the hooks that compute an element of the result. Every position of the result has a list of the entries that
+/// contribute to it.
 fn declare_result(shader: &mut Shader<'_>, problem: &Problem<'_>, scatter: &Scatter) -> Result<(), OpError> {
     shader.alias("V", &ValueType::from_dtype(problem.computed).wgsl(scatter.rows.lanes.count()));
     let (prelude, at) = scatter.rows.unit(shader);

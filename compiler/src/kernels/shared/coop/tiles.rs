@@ -260,9 +260,9 @@ impl Work<'_> {
             / (machine.cache_bandwidth_gb_s.max(1e-3) * self.p.cache_bandwidth_ratio * busy)
     }
 
-    /// Returns the nanoseconds of a step along K, for `concurrent` workgroups on a compute unit. A step waits for
-    /// memory, for its own loads and for its matrix instructions. The workgroups hide this time from each other until
-    /// their loads queue up.
+    /// Returns the nanoseconds in which `concurrent` workgroups on a compute unit make one step along K each. A workgroup
+    /// waits for memory, for its loads and for its matrix instructions. The workgroups wait at the same time, so the
+    /// result is the time of one workgroup, or the time of all their loads if that is longer.
     fn step_ns(&self, concurrent: f64) -> f64 {
         let Self { p, problem, shape, config, load_a_ratio, .. } = self;
         let machine = &problem.target.machine;
