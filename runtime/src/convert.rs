@@ -86,8 +86,8 @@ fn byte_size(elements: usize, size: u64) -> usize {
 }
 
 /// Converts a caller's array into a device buffer. Writes sequentially and each byte once, which suits write-combined
-/// memory. `to` is at least as long as the converted elements. Bytes behind them up to the next multiple of 4 become
-/// zero.
+/// memory. `to` is at least as long as the converted elements. The bytes after the elements, up to the next multiple of 4,
+/// become zero.
 pub(crate) fn to_device(
     host: HostType,
     from: &[u8],

@@ -24,7 +24,7 @@ pub(super) const FOLDED_ELEMENTS: usize = 4096;
 /// Result of a lowering: the node's results, or the reason why the node is refused.
 pub(super) type Lowered<T = Outputs> = Result<T, Refused>;
 
-/// What the name of a value in the ONNX model stands for during the import.
+/// Value that a name in the ONNX model stands for during the import.
 #[derive(Debug, Clone)]
 pub(super) enum Value {
     /// An absent optional operand or result.
