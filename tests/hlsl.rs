@@ -17,6 +17,7 @@ use drift_tests::{device, random_graph};
 use driftc::compile::{Model, Options, compile};
 use driftc::ir::array::Array;
 use driftc::ir::graph::{Graph, NodeId};
+use driftc::ir::op::Op;
 use driftc::ir::tensor::DType;
 use driftc::ir::{eval, graph_text};
 use driftc::kernels::cases::CASES;
@@ -81,7 +82,10 @@ fn compile_and_run(library: &Path) -> Result<(), String> {
 /// True if a case stores f16 elements. For Vulkan, Microsoft's compiler writes a single f16 as a word, which overwrites the
 /// neighboring element.
 fn stores_f16(case: &Case) -> bool {
-    let f16 = |id: NodeId| case.graph.tensor(id).dtype == DType::F16;
+    let f16 = |id: NodeId| {
+        let is_computed = !matches!(case.graph.op(id), Op::Input(_) | Op::Constant(_));
+        is_computed && case.graph.tensor(id).dtype == DType::F16
+    };
     case.precision == Precision::F16 || case.graph.ids().into_iter().any(f16)
 }
 

@@ -54,7 +54,7 @@ impl crate::ir::op::Operation for Dummy {}
 
 /// Third stage of the operator's file: every item of the trait. It compiles.
 const IMPLEMENTATION: &str = "\
-//! An operator of a test.
+//! An operator that exists only in a test.
 
 use crate::error::OpError;
 use crate::ir::array::Array;
@@ -62,7 +62,7 @@ use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// An operator of a test.
+/// An operator that exists only in a test.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Dummy {}
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Maximum number of lines of a source file, because a longer file has more than one job.
 const MAX_LINES: usize = 600;
 /// Words that may stand before `fn`.
-const FUNCTION_QUALIFIERS: [&str; 6] = ["const", "async", "unsafe", "extern", "\"C\"", "crate)"];
+const FUNCTION_QUALIFIERS: [&str; 5] = ["const", "async", "unsafe", "extern", "\"C\""];
 /// Maximum number of lines of a function, except in tests.
 const MAX_FUNCTION_LINES: usize = 80;
 

@@ -23,8 +23,8 @@ use weights::{output_axis, scheme};
 
 pub use weights::Weights;
 
-/// Quantized forms of constants, so that a constant is quantized once. The key is the constant's byte range in the file, its sizes and strides, the
-/// number of bits, and the address of its calibration factors.
+/// Quantized forms of constants, so that a constant is quantized once. The key is the constant's byte range in the file, its
+/// sizes and strides, the number of bits, and the address of its calibration factors.
 type QuantizedConstants = BTreeMap<((usize, usize), [usize; 4], usize, [usize; 2]), Encoding>;
 
 /// Quantizes the weights of all graphs of one model with the factors of a calibration. A constant that several graphs use is

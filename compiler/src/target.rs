@@ -402,6 +402,11 @@ impl Machine {
     pub fn invocations(&self) -> f64 {
         f64::from(self.compute_units) * f64::from(self.invocations_per_unit)
     }
+
+    /// Returns the number of rounds, one after the other, in which the device runs `invocations` invocations. 1 or more.
+    pub fn rounds(&self, invocations: f64) -> f64 {
+        (invocations / self.invocations()).ceil().max(1.0)
+    }
 }
 
 impl TargetProfile {

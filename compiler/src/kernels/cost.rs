@@ -138,19 +138,17 @@ pub(crate) fn stays_cached(problem: &Problem<'_>, bytes: f64) -> bool {
 }
 
 /// Returns the time of `invocations` invocations that wait for `latencies` loads in sequence, in nanoseconds. The
-/// invocations run in rounds; a round is the number of invocations that the device runs at once.
+/// invocations run in rounds ([`Machine::rounds`](crate::target::Machine::rounds)).
 pub(crate) fn waiting(problem: &Problem<'_>, invocations: f64, latencies: f64) -> f64 {
     let machine = &problem.target.machine;
-    let resident = machine.invocations();
-    (invocations / resident).ceil().max(1.0) * latencies * machine.memory_latency_ns
+    machine.rounds(invocations) * latencies * machine.memory_latency_ns
 }
 
 /// Returns the time of `invocations` invocations that wait for `count` barriers in sequence, in nanoseconds. The
-/// invocations run in rounds; a round is the number of invocations that the device runs at once.
+/// invocations run in rounds ([`Machine::rounds`](crate::target::Machine::rounds)).
 pub(crate) fn barriers(problem: &Problem<'_>, invocations: f64, count: f64) -> f64 {
     let machine = &problem.target.machine;
-    let resident = machine.invocations();
-    (invocations / resident).ceil().max(1.0) * count * machine.barrier_ns
+    machine.rounds(invocations) * count * machine.barrier_ns
 }
 
 #[cfg(test)]

@@ -147,8 +147,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 }
                 let groups = (batch as f64 / f64::from(rows)).ceil() * directions;
                 let all = groups * f64::from(threads);
-                let room = machine.invocations();
-                let rounds = (all / room).ceil().max(1.0);
+                let rounds = machine.rounds(all);
                 // A workgroup runs on one compute unit, which has its fraction of the peak and of the cache bandwidth.
                 let compute_units = f64::from(machine.compute_units.max(1));
                 let occupancy = (f64::from(threads) / f64::from(machine.invocations_per_unit)).min(1.0);

@@ -176,8 +176,8 @@ impl<'a> Problem<'a> {
         dim.range(self.bounds).1
     }
 
-    /// Returns the bytes that the node reads and writes, if it reads each operand once. Of a gathered table only the
-    /// selected rows count, and of keys and values only those in the sliding window.
+    /// Returns the bytes that the node reads and writes, if it reads each operand once. Only the selected rows of
+    /// a gathered table count, and only the keys and values in the sliding window.
     pub fn traffic_dim(&self) -> Dim {
         let read = self.operands.iter().enumerate().map(|(i, o)| {
             let partial =

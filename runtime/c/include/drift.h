@@ -327,8 +327,8 @@ drift_Status drift_output_of(drift_Session session,
                              const char *output,
                              drift_View *view);
 
-// Copies an output of the function's last run into the caller's array, converted to the element type that the output declares (`dtype` of its `drift_port`). `size` is the
-// byte size of the array.
+// Copies an output of the function's last run into the caller's array, converted to the element type that the output
+// declares (`dtype` of its `drift_port`). `size` is the byte size of the array.
 drift_Status drift_read(drift_Session session,
                         const char *function,
                         const char *output,

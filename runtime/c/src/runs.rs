@@ -331,8 +331,8 @@ fn submitted(state: &State, ticket: Ticket) -> Result<drift_runtime::Ticket> {
     known.ok_or_else(|| Failure::from(drift_runtime::Error::Overwritten))
 }
 
-/// Copies an output of the function's last run into the caller's array, converted to the element type that the output declares (`dtype` of its `drift_port`). `size` is the
-/// byte size of the array.
+/// Copies an output of the function's last run into the caller's array, converted to the element type that the output
+/// declares (`dtype` of its `drift_port`). `size` is the byte size of the array.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_read(
     session: Session,

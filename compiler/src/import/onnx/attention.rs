@@ -25,7 +25,7 @@ pub(super) struct Scores {
     /// True if query i attends only to keys up to `i + past`, where `past` is the number of keys before the first
     /// query.
     pub(super) causal: bool,
-    /// Sliding window: query i attends at most to this number of keys, the last of which is key `i + past`. Used only
+    /// Sliding window: query i attends at most to this number of keys; the last one is key `i + past`. Used only
     /// if `causal`.
     pub(super) window: Option<u32>,
     /// The cap in `cap * tanh(score / cap)`, which limits scores; 0 for no cap.

@@ -324,7 +324,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 }
                 let groups = (rows as f64 / f64::from(queries)).ceil() * heads;
                 let invocations = groups * f64::from(threads);
-                let resident = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+                let resident = machine.invocations();
                 let occupancy = (p.concurrent_loads * invocations / resident).clamp(1e-3, 1.0);
                 // More queries per loaded key mean more arithmetic per byte.
                 let work = (sizes.d + sizes.e) as f64 * t * groups * f64::from(queries) * 2.0;

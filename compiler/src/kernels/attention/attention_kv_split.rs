@@ -98,7 +98,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let latencies = p.step_latencies * steps + p.fixed_latencies;
                 let read_bytes = blocks * problem.traffic() as f64 * sizes.read_fraction(problem);
                 let partial_bytes = heads * rows as f64 * f64::from(kv_split) * (4.0 * e4 as f64 + 2.0) * 4.0;
-                let resident = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+                let resident = machine.invocations();
                 let occupancy = (invocations / resident).clamp(1e-3, 1.0);
                 let work = 2.0 * heads * blocks * f64::from(queries) * t * 4.0 * (d4 + e4) as f64;
                 let barrier_count = p.step_barriers * steps + p.query_barriers * f64::from(queries);

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::depthwise;
-use super::separable::{Blocks, Shape, launch, packed, shape, tiles};
+use super::separable::{self, Blocks, Shape, launch, packed, shape, tiles};
 use crate::error::OpError;
 use crate::ir::op::Op;
 use crate::kernels::cost::{Estimate, Parameters, waiting};
@@ -22,7 +22,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
         include_str!("../shared/preludes/separable_filters.wgsl"),
         include_str!("conv_separable.wgsl")
     ),
-    candidates,
+    candidates: |problem| separable::candidates(problem, BLOCKS, candidate),
     launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::from_parameters::<Params>()],
@@ -112,19 +112,6 @@ const SIDES: &[[u32; 2]] = &[
     [8, 16],
     [128, 1],
 ];
-
-fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
-    let Op::SeparableConv(op) = problem.op else { return Vec::new() };
-    let Some(shape) = shape(op, problem) else { return Vec::new() };
-    let Some(p) = Params::from_problem(problem) else { return Vec::new() };
-    let mut out: Vec<Candidate> = Vec::new();
-    for block in BLOCKS {
-        let candidate = candidate(&p, problem, &shape, *block);
-        // Several blocks may give the same configuration.
-        out.extend(candidate.filter(|c| out.iter().all(|known| known.knobs != c.knobs)));
-    }
-    out
-}
 
 /// Returns the candidate for a block size, or `None` if it exceeds a limit of the device.
 fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape, block: [u32; 5]) -> Option<Candidate> {

@@ -7,7 +7,8 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Op, SeparableConv};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DType;
-use crate::kernels::kernel::{Configuration, Kernel};
+use crate::kernels::cost::Parameters;
+use crate::kernels::kernel::{Candidate, Configuration, Kernel};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, known, pack_filters, read_packed, spatial, vec4_channels, with_bias_at,
 };
@@ -42,6 +43,23 @@ pub(super) fn shape(op: &SeparableConv, problem: &Problem<'_>) -> Option<Shape> 
         inputs: slices(*channels)?,
         outputs: slices(outputs)?,
     })
+}
+
+/// Returns the candidates that `candidate` returns for a list of block sizes. Several block sizes may give equal knobs; the
+/// first one counts.
+pub(super) fn candidates<P: Parameters, B: Copy>(
+    problem: &Problem<'_>,
+    blocks: &[B],
+    candidate: fn(&P, &Problem<'_>, &Shape, B) -> Option<Candidate>,
+) -> Vec<Candidate> {
+    let Op::SeparableConv(op) = problem.op else { return Vec::new() };
+    let (Some(shape), Some(p)) = (shape(op, problem), P::from_problem(problem)) else { return Vec::new() };
+    let mut out: Vec<Candidate> = Vec::new();
+    for block in blocks {
+        let candidate = candidate(&p, problem, &shape, *block);
+        out.extend(candidate.filter(|c| out.iter().all(|known| known.knobs != c.knobs)));
+    }
+    out
 }
 
 /// Packs the filters of a separable convolution: depthwise filters, and pointwise filters in blocks of `slices` output

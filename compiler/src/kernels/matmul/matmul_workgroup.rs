@@ -68,8 +68,8 @@ const TILES: [[u32; 3]; 13] = [
 /// Number of result elements of the largest tile. A compute unit holds one such tile at a time.
 const MAX_TILE: u32 = 128 * 256;
 
-/// Returns the target's cooperative matrices of workgroup scope with f16 inputs and f32 sums: the sizes of which tiles
-/// must be multiples, and the number of invocations of a workgroup.
+/// Returns the target's cooperative matrices of workgroup scope with f16 inputs and f32 sums, and the
+/// number of invocations of a workgroup. Tile sizes must be multiples of the matrix sizes.
 fn shape<'a>(problem: &Problem<'a>) -> Option<(&'a MatrixShape, u32)> {
     let target = problem.target;
     let features = &target.features;

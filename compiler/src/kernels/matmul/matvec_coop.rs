@@ -204,7 +204,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let streaming = bytes / bandwidth;
     let other_traffic = (problem.traffic() as f64 - bytes).max(0.0) / bandwidth;
     let peak = (machine.peak.f32 * p.peak_fraction).max(1e-3);
-    let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    let room = machine.invocations();
     let steps = matmul.k8s().div_ceil(step_k8s);
     let mut out = Vec::new();
     for panels in PANELS {

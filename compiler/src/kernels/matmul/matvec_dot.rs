@@ -114,7 +114,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 continue;
             }
             let all = tiles * blocks * batch as f64 * f64::from(threads);
-            let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+            let room = machine.invocations();
             // A cache line is used completely if adjacent invocations read it together.
             let adjacent = f64::from(if along_k { lanes_k } else { lanes_n });
             let waste = (4.0 / adjacent).clamp(1.0, 4.0);

@@ -81,7 +81,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let streaming = bytes / bandwidth;
     let other_traffic = (problem.traffic() as f64 - bytes).max(0.0) / bandwidth;
     let peak = (machine.peak.f32 * p.peak_fraction).max(1e-3);
-    let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    let room = machine.invocations();
     let row_fragments = matmul.row_fragments(problem);
     let row_time =
         f64::from(row_fragments - 1) * p.extra_fragment_operations * (n * k) as f64 * matrices / peak;

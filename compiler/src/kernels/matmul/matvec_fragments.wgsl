@@ -6,7 +6,7 @@
 //
 // Fragments have the layout of `mma.m16n8k16`: 16 columns of the constant by 16 K positions, 16 K positions by eight
 // rows, and 16 columns by eight rows of sums. Invocation 4 * g + t of a subgroup holds columns g and g + 8 of the first
-// fragment and row g of the second. Of the sums it holds columns g and g + 8 of rows 2 * t and 2 * t + 1. In a step it
+// fragment and row g of the second. It holds the sums of columns g and g + 8 of rows 2 * t and 2 * t + 1. In a step it
 // loads eight K positions (group t) of four columns: vec4 g % 4 of panel g / 4 of a pair. These 32 weights are the
 // invocation's parts of four fragments. Each part is two of the columns (columns g and g + 8 of the fragment) at four of
 // the K positions. K positions are summed in the order of the values in a packed word, or for f16 in their own order. So
@@ -118,7 +118,7 @@ fn panel_index(group: u32, i: u32) -> u32 {
 /// Applies the epilogue to four elements of row `row` of the result, from column `4 * n4`, and stores them.
 fn store(row: u32, n4: u32, v: vec4<f32>) { result[row * 8u + n4] = v; }
 
-/// Computes `a * b + c` for matrix fragments, of which each invocation holds a part. The emitter replaces the matrices
+/// Computes `a * b + c` for matrix fragments. Each invocation holds a part of each fragment. The emitter replaces the matrices
 /// in the body by the arguments.
 fn multiply_fragments(local: u32, a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> vec4<f32> {
     let d = coopMultiplyAdd(coop_mat16x16<f32, A>(), coop_mat16x16<f32, B>(), coop_mat16x16<f32, C>());

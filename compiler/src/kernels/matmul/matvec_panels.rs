@@ -147,7 +147,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             continue;
         }
         let all = groups * blocks * batch * f64::from(threads);
-        let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+        let room = machine.invocations();
         let steps = (k as f64 / f64::from(k_lanes)).ceil();
         // The maximum number of loads in flight that divides the steps.
         let unroll =

@@ -257,7 +257,7 @@ impl<'a> Work<'a> {
         let machine = &problem.target.machine;
         let latency = machine.memory_latency_ns;
         let quads = tile.panel_threads(node) as usize / 4 / split.block_quads * split.block_quads;
-        let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+        let room = machine.invocations();
         let threads = f64::from(tile.threads);
         let rounds = (groups * self.batch * threads / room).ceil();
         let steps = (k_words.count as f64 / (quads * split.loads_in_flight()) as f64).ceil();

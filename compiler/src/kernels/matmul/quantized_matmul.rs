@@ -57,8 +57,8 @@ pub(super) fn multiplies_f16_pairs(problem: &Problem<'_>, panels: &QuantizedPane
 /// packed words of a panel; it holds one word for each of the 16 columns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KWords {
-    /// Number of packed words along K of a block; a block is a quantization group or a part of one. The values of a block have one scale, which is applied to the sum over the block.
-    /// `None` if each column has a single group.
+    /// Number of packed words along K of a block; a block is a quantization group or a part of one. The values of a block
+    /// have one scale, which is applied to the sum over the block. `None` if each column has a single group.
     pub(super) block: Option<usize>,
     pub(super) per_group: usize,
     pub(super) count: usize,

@@ -144,16 +144,15 @@ impl RowTiling {
         // If neighboring invocations do not read neighboring elements, only a part of each cache line is used.
         let neighbors = if rows.contiguous() { lanes } else { f64::from(self.rows) };
         let waste = (p.cache_line_elements / (neighbors * f64::from(rows.lanes.count()))).clamp(1.0, 4.0);
-        let resident = machine.invocations();
-        let occupancy = (p.concurrent_loads * count * lanes / resident).clamp(1e-3, 1.0);
+        let occupancy = (p.concurrent_loads * count * lanes / machine.invocations()).clamp(1e-3, 1.0);
         let traffic =
             problem.traffic() as f64 * waste * (1.0 + p.extra_pass_traffic_fraction * (passes - 1.0));
-        let waves = (count * lanes / resident).ceil().max(1.0);
         // One barrier per level of the reduction tree.
         let levels = if self.lanes > 1 { lanes.log2() + p.extra_barriers } else { 0.0 };
         Estimate {
             memory: traffic / (machine.bandwidth_gb_s.max(1e-3) * occupancy),
-            latency: waves * steps * passes * p.step_ns(problem) + barriers(problem, count * lanes, levels),
+            latency: machine.rounds(count * lanes) * steps * passes * p.step_ns(problem)
+                + barriers(problem, count * lanes, levels),
             fixed: p.fixed_steps * p.step_ns(problem),
             ..Estimate::for_dispatches(problem, 1.0)
         }

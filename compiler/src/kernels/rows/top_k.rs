@@ -86,7 +86,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     for threads in [32u32, 64, 128, 256].into_iter().filter(|t| *t <= limits.max_workgroup_invocations) {
         let Some((whole, size)) = tile(op, &problem, &rows, threads) else { continue };
         let rounds = if whole { 1.0 } else { (length / f64::from(threads * ROUND_ELEMENTS)).ceil() };
-        // All elements of the first tile are appended. Of the random elements after them, k * ln(n / k) are appended.
+        // All elements of the first tile are appended, and k * ln(n / k) of the random elements after them.
         let sorts = if whole {
             1.0
         } else {
@@ -100,8 +100,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let swap = latency * p.swap_latencies + machine.barrier_ns * p.swap_barriers;
         let sort = stages * (machine.barrier_ns + latency * p.stage_latencies + swap * swaps);
         let round = machine.barrier_ns + latency * p.round_latencies;
-        let room = machine.invocations();
-        let waves = (count * f64::from(threads) / room).ceil().max(1.0);
+        let waves = machine.rounds(count * f64::from(threads));
         let estimate = Estimate {
             latency: waves * (rounds * round + sorts * sort),
             ..Estimate::for_dispatches(&problem, 1.0)

@@ -39,8 +39,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(p) = Params::from_problem(&problem) else { return Vec::new() };
     let (count, length) = (problem.max(&rows.rows()) as f64, problem.max(&rows.length()) as f64);
     let machine = &problem.target.machine;
-    let room = machine.invocations();
-    let waves = (count * length / room).ceil().max(1.0);
+    let waves = machine.rounds(count * length);
     let comparison_ns = (p.comparison_latencies * machine.memory_latency_ns).max(p.min_comparison_ns);
     let estimate =
         Estimate { latency: waves * length * comparison_ns, ..Estimate::for_dispatches(&problem, 1.0) };
