@@ -138,8 +138,8 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
         let y = g.unary(UnaryFn::Tanh, y)?;
         g.graph.add_output("pooler_output", y);
     }
-    if let Some(normalize) = mean_pooling(modules.as_ref(), pooling.as_ref()) {
-        let y = mean_of_tokens(&mut g, x, mask, normalize)?;
+    if let Some(pooling) = Pooling::read(modules.as_ref(), pooling.as_ref()) {
+        let y = pooled_tokens(&mut g, x, mask, &pooling)?;
         g.graph.add_output("sentence_embedding", y);
     }
     Ok(())
@@ -179,18 +179,54 @@ fn encoder_layer(
     layer_norm(g, weights, &at("output.LayerNorm"), y, hidden, config.layer_norm_eps)
 }
 
-/// Reads the modules of a sentence transformer. Returns true if they L2-normalize the mean of the tokens, and `None` if they do
-/// not pool tokens by the mean.
-fn mean_pooling(modules: Option<&serde_json::Value>, pooling: Option<&serde_json::Value>) -> Option<bool> {
-    let types: Vec<&str> = modules?.as_array()?.iter().filter_map(|m| m.get("type")?.as_str()).collect();
-    let mean = pooling?.get("pooling_mode_mean_tokens")?.as_bool()?;
-    (mean && types.iter().any(|t| t.ends_with("Pooling")))
-        .then(|| types.iter().any(|t| t.ends_with("Normalize")))
+/// Pooling of a sentence transformer.
+struct Pooling {
+    /// Vector of the text: the mean of the unmasked tokens, or the first token (CLS).
+    kind: PoolingKind,
+    /// L2-normalize the vector of the text.
+    normalize: bool,
 }
 
-/// Adds the mean of `x [batch, seq, hidden]` over unmasked tokens. If `normalize` is set, the mean is L2-normalized.
-fn mean_of_tokens(g: &mut Builder<'_>, x: NodeId, mask: NodeId, normalize: bool) -> Result<NodeId> {
+enum PoolingKind {
+    Mean,
+    FirstToken,
+}
+
+impl Pooling {
+    /// Reads the modules of a sentence transformer. Returns `None` if they pool tokens in another way.
+    fn read(modules: Option<&serde_json::Value>, pooling: Option<&serde_json::Value>) -> Option<Self> {
+        let types: Vec<&str> = modules?.as_array()?.iter().filter_map(|m| m.get("type")?.as_str()).collect();
+        if !types.iter().any(|t| t.ends_with("Pooling")) {
+            return None;
+        }
+        let mode = |name: &str| pooling.and_then(|p| p.get(name)?.as_bool()).unwrap_or(false);
+        let kind = match (mode("pooling_mode_mean_tokens"), mode("pooling_mode_cls_token")) {
+            (true, false) => PoolingKind::Mean,
+            (false, true) => PoolingKind::FirstToken,
+            // No pooling, or several vectors one after the other.
+            (false, false) | (true, true) => return None,
+        };
+        Some(Self { kind, normalize: types.iter().any(|t| t.ends_with("Normalize")) })
+    }
+}
+
+/// Adds the vector of the text to the tokens `x [batch, seq, hidden]`.
+fn pooled_tokens(g: &mut Builder<'_>, x: NodeId, mask: NodeId, pooling: &Pooling) -> Result<NodeId> {
     g.name = "sentence_embedding".into();
+    let vector = match pooling.kind {
+        PoolingKind::Mean => mean_of_tokens(g, x, mask)?,
+        PoolingKind::FirstToken => {
+            let first = g.slice(x, 1, Dim::known(0), Dim::known(1))?;
+            let shape = &g.tensor(x).shape;
+            let shape = [shape.first(), shape.last()].into_iter().flatten().cloned().collect();
+            g.reshape(first, shape)?
+        }
+    };
+    if pooling.normalize { l2_normalized(g, vector) } else { Ok(vector) }
+}
+
+/// Adds the mean of `x [batch, seq, hidden]` over unmasked tokens.
+fn mean_of_tokens(g: &mut Builder<'_>, x: NodeId, mask: NodeId) -> Result<NodeId> {
     let mask = g.cast(mask, DType::F32)?;
     let mut shape = g.tensor(mask).shape.clone();
     shape.push(Dim::known(1));
@@ -199,11 +235,12 @@ fn mean_of_tokens(g: &mut Builder<'_>, x: NodeId, mask: NodeId, normalize: bool)
     let sum = g.reduce(ReduceKind::Sum, unmasked, vec![1], false)?;
     let count = g.reduce(ReduceKind::Sum, mask, vec![1], false)?;
     let count = g.unary(UnaryFn::Clip { low: 1e-9, high: f32::INFINITY }, count)?;
-    let mean = g.binary(BinaryFn::Div, sum, count)?;
-    if !normalize {
-        return Ok(mean);
-    }
-    let length = g.reduce(ReduceKind::L2, mean, vec![1], true)?;
+    g.binary(BinaryFn::Div, sum, count)
+}
+
+/// Adds the L2 normalization of `x [batch, hidden]`.
+fn l2_normalized(g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
+    let length = g.reduce(ReduceKind::L2, x, vec![1], true)?;
     let length = g.unary(UnaryFn::Clip { low: 1e-12, high: f32::INFINITY }, length)?;
-    g.binary(BinaryFn::Div, mean, length)
+    g.binary(BinaryFn::Div, x, length)
 }

@@ -9,11 +9,13 @@ mod draft;
 mod draft_schedule;
 mod evaluate;
 mod model;
+mod observer;
 mod random;
 mod sampling;
 mod steps;
 
 pub use draft::{Draft, DraftFunction};
+pub use observer::Observer;
 pub use sampling::Sampling;
 
 use crate::array::Array;
@@ -60,6 +62,8 @@ pub struct Request {
     pub stop_tokens: Vec<u32>,
     /// Sampling parameters.
     pub sampling: Sampling,
+    /// Pass the logits of each token to the observer. The host then reads all logits of each token, which takes longer.
+    pub logits: bool,
 }
 
 /// Reason why generation stopped.
@@ -69,7 +73,7 @@ pub enum StopReason {
     StopToken(u32),
     /// `max_tokens` tokens were generated.
     MaxTokens,
-    /// The callback that receives each generated token returned false.
+    /// The callback or the observer returned false.
     Callback,
 }
 

@@ -26,7 +26,7 @@ pub use bundle::Bundle;
 pub use device::Backend;
 pub use drift_format as format;
 pub use drift_format::{Error, Unmet, codec};
-pub use generate::{Draft, DraftFunction, Generator, Report, Request, Sampling, StopReason};
+pub use generate::{Draft, DraftFunction, Generator, Observer, Report, Request, Sampling, StopReason};
 pub use session::{DeviceArray, DispatchTime, Options, Session, Stats, Ticket, View};
 
 use drift_format::{error, order};

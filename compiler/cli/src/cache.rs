@@ -22,8 +22,8 @@ use crate::model::Loaded;
 use crate::model_args::ModelArgs;
 use crate::output::{file_name, show_notes};
 use crate::progress::Progress;
-use crate::prompt_encoder::tokenizer_notes;
 use crate::session::DeviceArgs;
+use crate::tokenizer_notes::tokenizer_notes;
 
 /// A bundle in the cache, compiled from a model.
 #[derive(Debug)]

@@ -250,6 +250,23 @@ impl From<drift_runtime::Error> for Failure {
     }
 }
 
+impl From<drift_chat::Error> for Failure {
+    fn from(error: drift_chat::Error) -> Self {
+        use drift_chat::Error as E;
+        match error {
+            E::Runtime(error) => error.into(),
+            E::Text(error) => error.into(),
+            other => {
+                let failure = Self::input(other.to_string());
+                match other.help() {
+                    Some(help) => failure.help(help),
+                    None => failure,
+                }
+            }
+        }
+    }
+}
+
 impl From<drift_text::Error> for Failure {
     fn from(error: drift_text::Error) -> Self {
         Self::from(&error)

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use drift_chat::{PromptEncoder, TextRequest};
 use drift_runtime::{Bundle, Draft, Generator, Options, Report, Request, Sampling, Session};
 
 use crate::cache::{cached_bundle, pipeline_cache_path};
@@ -16,7 +17,6 @@ use crate::model::is_model;
 use crate::model_args::{ModelArgs, ModelOptions};
 use crate::output::{note, three_digits, time};
 use crate::progress::Progress;
-use crate::prompt_encoder::PromptEncoder;
 use crate::session::{CacheArgs, DeviceArgs};
 
 /// Maximum number of decode steps in flight, as long as no step needs data from the host.
@@ -58,6 +58,9 @@ pub(crate) struct GenerationArgs {
     /// Sample from the most likely tokens with total probability P
     #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true, help_heading = GENERATION_OPTIONS)]
     top_p: f32,
+    /// Sample only from tokens with at least P times the probability of the most likely token
+    #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true, allow_negative_numbers = true, help_heading = GENERATION_OPTIONS)]
+    min_p: f32,
     /// Penalize tokens already in the text by the factor R; 1 disables the penalty
     #[arg(long, value_name = "R", default_value_t = 1.0, allow_negative_numbers = true, help_heading = GENERATION_OPTIONS)]
     repetition_penalty: f32,
@@ -93,11 +96,18 @@ impl GenerationArgs {
             temperature: self.temperature,
             top_k: self.top_k,
             top_p: self.top_p,
+            min_p: self.min_p,
             repetition_penalty: self.repetition_penalty,
             seed: self.seed,
         };
         sampling.check().map_err(|e| Failure::usage(e.to_string()))?;
-        Ok(Request { max_tokens: self.max_tokens, stop_tokens: stops.to_vec(), sampling })
+        Ok(Request { max_tokens: self.max_tokens, stop_tokens: stops.to_vec(), sampling, logits: false })
+    }
+
+    /// Converts the arguments to a request for text.
+    pub(crate) fn text_request(&self) -> Result<TextRequest> {
+        let Request { max_tokens, sampling, .. } = self.request(&[])?;
+        Ok(TextRequest { max_tokens, sampling, ..TextRequest::default() })
     }
 
     /// Returns the source of draft tokens that `--draft` selects.
@@ -125,7 +135,8 @@ impl LanguageModelArgs {
         let opened = self.open_bundle(&self.path, &self.cache)?;
         let path = opened.path.clone();
         let (generator, encoder) = std::thread::scope(|scope| {
-            let encoder = scope.spawn(|| PromptEncoder::from_bundle(&Bundle::open(&path)?));
+            let encoder =
+                scope.spawn(|| Ok::<_, Failure>(PromptEncoder::from_bundle(&Bundle::open(&path)?)?));
             (opened.load(), encoder.join())
         });
         let generator = generator?;

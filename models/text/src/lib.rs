@@ -18,7 +18,7 @@ pub use stream::Stream;
 pub use tokenizer::Tokenizer;
 
 /// Error of reading tokenizer files, converting text, or rendering a chat template.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// A tokenizer or template file is malformed.
     #[error("{file}: {reason}")]

@@ -52,8 +52,18 @@ impl<'a> Stream<'a> {
     ///
     /// # Errors
     /// If the tokenizer cannot decode the ids.
-    pub fn finish(self) -> Result<String> {
-        self.pending_text()
+    pub fn finish(mut self) -> Result<String> {
+        self.rest()
+    }
+
+    /// Returns the text that was held back. Incomplete characters become U+FFFD. Later tokens start a new text.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot decode the ids.
+    pub fn rest(&mut self) -> Result<String> {
+        let text = self.pending_text()?;
+        (self.first, self.returned) = (self.returned, self.ids.len());
+        Ok(text)
     }
 
     /// Decodes the text that was not returned yet.

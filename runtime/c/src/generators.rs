@@ -151,9 +151,13 @@ unsafe fn generation_request(request: *const Request) -> Result<(drift_runtime::
         top_p: one_if_zero(request.top_p),
         repetition_penalty: one_if_zero(request.repetition_penalty),
         seed: request.seed,
+        ..Sampling::default()
     };
     let draft = if request.draft == 0 { Draft::None } else { Draft::NGram };
-    Ok((drift_runtime::Request { max_tokens: request.max_tokens, stop_tokens, sampling }, draft))
+    Ok((
+        drift_runtime::Request { max_tokens: request.max_tokens, stop_tokens, sampling, logits: false },
+        draft,
+    ))
 }
 
 /// Writes a result to memory of the caller, unless the pointer `to` is null.

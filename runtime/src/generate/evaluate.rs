@@ -48,6 +48,20 @@ impl Generator {
         }
     }
 
+    /// Submits one run of prompt tokens that the KV caches lack, and returns its ticket. Submits nothing and returns `None`
+    /// if one run evaluates all of them, so that [`Generator::evaluate`] submits it.
+    pub(super) fn submit_prompt_run(&mut self) -> Result<Option<Ticket>> {
+        let (length, past) = (self.tokens().len(), self.conversation().cached);
+        let Some((step, count)) = self.model.select_function(past, length - past) else { return Ok(None) };
+        if past + count >= length {
+            return Ok(None);
+        }
+        let ids: Vec<i64> = self.tokens().iter().skip(past).take(count).map(|id| i64::from(*id)).collect();
+        let ticket = self.submit_step(step, (past, length), &ids, &[])?;
+        self.conversation().cached = past + count;
+        Ok(Some(ticket))
+    }
+
     /// Submits a decode step for the token that the device keeps. Returns `None` if the context is full, or if the step
     /// is the first step beyond the RoPE threshold. Writes [`DEVICE_TOKEN`] to input `ids` only if `write` is true.
     pub(super) fn evaluate_device_token(&mut self, write: bool) -> Result<Option<Evaluated>> {

@@ -15,6 +15,9 @@ pub struct Sampling {
     pub top_k: usize,
     /// Probability mass of the most likely tokens to sample from (nucleus sampling); 1 means all tokens.
     pub top_p: f32,
+    /// Minimum probability of a token, relative to the probability of the most likely token; less likely tokens are not
+    /// sampled. 0 means no minimum.
+    pub min_p: f32,
     /// Penalty factor for tokens that the sequence contains: divides their positive logits and multiplies their
     /// negative ones. 1 means no penalty.
     pub repetition_penalty: f32,
@@ -24,7 +27,7 @@ pub struct Sampling {
 
 impl Default for Sampling {
     fn default() -> Sampling {
-        Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, repetition_penalty: 1.0, seed: 0 }
+        Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, repetition_penalty: 1.0, seed: 0 }
     }
 }
 
@@ -41,7 +44,10 @@ impl Sampling {
 
     /// True if function `sample` supports these parameters.
     pub(super) fn is_supported_on_device(&self) -> bool {
-        self.temperature > 0.0 && self.top_k <= MAX_DEVICE_TOP_K && self.repetition_penalty == 1.0
+        self.temperature > 0.0
+            && self.top_k <= MAX_DEVICE_TOP_K
+            && self.min_p == 0.0
+            && self.repetition_penalty == 1.0
     }
 
     /// Checks the ranges of the parameters.
@@ -57,6 +63,9 @@ impl Sampling {
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
             return invalid("top_p", self.top_p, "above 0 and at most 1");
+        }
+        if !(0.0..=1.0).contains(&self.min_p) {
+            return invalid("min_p", self.min_p, "at least 0 and at most 1");
         }
         if !(self.repetition_penalty.is_finite() && self.repetition_penalty > 0.0) {
             return invalid("repetition_penalty", self.repetition_penalty, "above 0");
@@ -78,7 +87,7 @@ impl Sampler {
         Sampler { sampling: sampling.clone(), seen: Vec::new(), candidates: Vec::new() }
     }
 
-    /// Samples the token with index `index` of a generation. Among the candidates that `top_k` and `top_p` leave, in
+    /// Samples the token with index `index` of a generation. Among the candidates that `top_k`, `top_p` and `min_p` leave, in
     /// descending order of logits, the sampled token is the first whose cumulative probability exceeds the random
     /// number times the total probability.
     pub(super) fn sample(
@@ -87,7 +96,7 @@ impl Sampler {
         logits: impl ExactSizeIterator<Item = f32>,
         index: usize,
     ) -> u32 {
-        let Sampling { temperature, top_k, top_p, repetition_penalty: penalty, seed } = self.sampling;
+        let Sampling { temperature, top_k, top_p, min_p, repetition_penalty: penalty, seed } = self.sampling;
         self.seen.clear();
         self.seen.resize(if penalty == 1.0 { 0 } else { logits.len() }, false);
         for id in tokens {
@@ -119,6 +128,11 @@ impl Sampler {
             distance => f64::from(distance).exp(),
         };
         let mut total: f64 = list.iter().map(|(logit, _)| weight(*logit)).sum();
+        // The most likely token has weight 1. `top_p` and `min_p` both keep the most likely tokens, so the stricter of
+        // the two decides.
+        let likely =
+            list.iter().map(|(logit, _)| weight(*logit)).filter(|weight| *weight >= f64::from(min_p));
+        let likely_total: f64 = if min_p > 0.0 { likely.sum() } else { total };
         let mut sorted = 0;
         let mut select_at = |threshold: f64| {
             let (mut sum, mut at) = (0.0, 0);
@@ -139,6 +153,7 @@ impl Sampler {
         if top_p < 1.0 {
             total = select_at(f64::from(top_p) * total).0;
         }
+        total = total.min(likely_total);
         // The cumulative probability must exceed the threshold, not equal it.
         select_at((f64::from(uniform(seed, index)) * total).next_up()).1
     }
@@ -214,6 +229,8 @@ mod tests {
             [false, true, false, false, false, false]
         );
         assert_eq!(used(&Sampling { top_p: 0.75, ..warm.clone() }), [false, true, false, true, false, false]);
+        assert_eq!(used(&Sampling { min_p: 1.0, ..warm.clone() }), [false, true, false, false, false, false]);
+        assert_eq!(used(&Sampling { min_p: 1e-9, ..warm.clone() })[..5], [true; 5]);
         assert_eq!(used(&Sampling { top_p: 0.85, ..warm }), [false, true, false, true, true, false]);
     }
 

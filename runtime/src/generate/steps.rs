@@ -8,6 +8,7 @@
 use super::draft::Draft;
 use super::draft_schedule::Action;
 use super::evaluate::Evaluated;
+use super::observer::{Callback, Observer};
 use super::sampling::Sampler;
 use super::{Generator, Report, Request, StopReason};
 use crate::error::{Error, Result};
@@ -18,11 +19,30 @@ use std::time::{Duration, Instant};
 /// State of a running generation.
 struct Progress<'a> {
     request: &'a Request,
-    /// Callback that receives each token except a stop token, and returns false to end the generation.
-    on_token: &'a mut dyn FnMut(u32) -> bool,
+    observer: &'a mut dyn Observer,
     start: Instant,
     report: Report,
     done: bool,
+}
+
+impl Progress<'_> {
+    /// Ends the generation because the observer returned false.
+    fn stop_by_observer(&mut self) {
+        self.report.stop_reason = StopReason::Callback;
+        self.done = true;
+    }
+}
+
+impl Request {
+    /// True if the device selects the most likely token and the host reads only the token.
+    fn is_greedy_on_device(&self) -> bool {
+        self.sampling.is_greedy() && !self.logits
+    }
+
+    /// True if function `sample` can draw the tokens of this request.
+    fn is_sampled_on_device(&self) -> bool {
+        self.sampling.is_supported_on_device() && !self.logits
+    }
 }
 
 impl Generator {
@@ -38,6 +58,20 @@ impl Generator {
         draft: &mut Draft,
         on_token: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Report> {
+        self.generate_observed(request, draft, &mut Callback(on_token))
+    }
+
+    /// Generates tokens like [`Generator::generate`], and reports the progress of the prompt, the tokens and, if
+    /// [`Request::logits`] is set, their logits to an observer.
+    ///
+    /// # Errors
+    /// As for [`Generator::generate`].
+    pub fn generate_observed(
+        &mut self,
+        request: &Request,
+        draft: &mut Draft,
+        observer: &mut dyn Observer,
+    ) -> Result<Report> {
         request.sampling.check()?;
         let last = self.tokens().len().checked_sub(1).ok_or(Error::EmptyPrompt)?;
         self.invalidate_on_rope_switch(last + 1);
@@ -51,11 +85,12 @@ impl Generator {
             draft_tokens: 0,
             accepted: Vec::new(),
         };
-        let mut progress = Progress { request, on_token, start: Instant::now(), report, done: false };
+        let mut progress = Progress { request, observer, start: Instant::now(), report, done: false };
         progress.done = request.max_tokens == 0;
+        self.read_prompt(&mut progress)?;
         let result = match draft {
-            Draft::None if request.sampling.is_greedy() => self.generate_greedy(&mut progress, usize::MAX),
-            Draft::None if self.model.has_sample && request.sampling.is_supported_on_device() => {
+            Draft::None if request.is_greedy_on_device() => self.generate_greedy(&mut progress, usize::MAX),
+            Draft::None if self.model.has_sample && request.is_sampled_on_device() => {
                 self.generate_on_device(&mut progress)
             }
             draft => self.generate_with_drafts(&mut progress, draft),
@@ -65,6 +100,29 @@ impl Generator {
         let conversation = self.conversation();
         conversation.cached = conversation.cached.min(length);
         result.map(|()| progress.report)
+    }
+
+    /// Evaluates the tokens of the prompt except those of its last run, and reports the progress to the observer.
+    fn read_prompt(&mut self, progress: &mut Progress<'_>) -> Result<()> {
+        let length = self.tokens().len();
+        let total = progress.report.prompt_tokens;
+        let conversation = self.conversation();
+        conversation.cached = conversation.cached.min(length - 1);
+        let mut before = None;
+        while !progress.done {
+            let left = length - self.conversation().cached;
+            if !progress.observer.prompt(total - left, total) {
+                progress.report.prompt_tokens = total - left;
+                progress.stop_by_observer();
+                break;
+            }
+            let Some(ticket) = self.submit_prompt_run()? else { break };
+            // One run is in flight while the next one is submitted, so the reported progress is at most two runs ahead.
+            if let Some(before) = before.replace(ticket) {
+                self.session.wait(before)?;
+            }
+        }
+        Ok(())
     }
 
     /// Generates at most `max_tokens` further tokens greedily, with up to one decode step per frame in flight.
@@ -89,7 +147,7 @@ impl Generator {
             }
             let Some(run) = in_flight.pop_front() else { continue };
             let tokens = self.read_next_tokens(run.ticket)?;
-            self.accept_token(progress, tokens.get(run.row).copied().unwrap_or_default());
+            self.accept_token(progress, tokens.get(run.row).copied().unwrap_or_default(), None);
         }
         Ok(())
     }
@@ -108,7 +166,7 @@ impl Generator {
                 let run = self.evaluate("logits")?;
                 self.read_logits_row(run.ticket, run.row)?;
                 let token = self.sample_on_host(&mut sampler, run.row, expected);
-                self.accept_token(progress, token);
+                self.accept_token(progress, token, None);
                 on_host = false;
                 continue;
             }
@@ -125,7 +183,7 @@ impl Generator {
             }
             let Some(ticket) = in_flight.pop_front() else { continue };
             match self.read_sampled_token(ticket)? {
-                Some(token) => self.accept_token(progress, token),
+                Some(token) => self.accept_token(progress, token, None),
                 None => {
                     // Later steps in flight have no valid input token.
                     (on_host, self.conversation().cached) = (true, self.tokens().len() - 1);
@@ -150,7 +208,7 @@ impl Generator {
         while !progress.done {
             let (start, before) = (Instant::now(), progress.report.tokens);
             match self.draft_schedule.next_action(max_draft) {
-                Action::Plain(n) if progress.request.sampling.is_greedy() => {
+                Action::Plain(n) if progress.request.is_greedy_on_device() => {
                     self.generate_greedy(progress, n)?;
                 }
                 Action::Plain(n) => {
@@ -189,7 +247,7 @@ impl Generator {
         if progress.done {
             return Ok(0);
         }
-        let greedy = progress.request.sampling.is_greedy();
+        let greedy = progress.request.is_greedy_on_device();
         let output = if greedy { "next" } else { "logits" };
         let (ticket, first) = if draft_tokens.is_empty() {
             let run = self.evaluate(output)?;
@@ -207,7 +265,7 @@ impl Generator {
                 true => tokens.get(row).copied().unwrap_or_default(),
                 false => self.sample_on_host(sampler, row, progress.report.tokens),
             };
-            self.accept_token(progress, token);
+            self.accept_token(progress, token, (!greedy).then_some(row));
             if progress.done || draft_tokens.get(accepted) != Some(&token) {
                 break;
             }
@@ -264,10 +322,15 @@ impl Generator {
         self.submit_step(verify, (past, past + 1), &ids, &[output])
     }
 
-    /// Appends a token to the conversation, and passes it to the callback.
-    fn accept_token(&mut self, progress: &mut Progress<'_>, token: u32) {
+    /// Appends a token to the conversation, and passes it to the observer. `row` is the row of the read buffer that holds
+    /// the token's logits.
+    fn accept_token(&mut self, progress: &mut Progress<'_>, token: u32, row: Option<usize>) {
         self.conversation().tokens.push(token);
-        let Progress { request, on_token, start, report, done } = progress;
+        let row = row.filter(|_| progress.request.logits);
+        let logits: Option<Vec<f32>> = row.map(|row| {
+            self.buffered_logits_row(row).iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+        });
+        let Progress { request, observer, start, report, done } = progress;
         report.tokens += 1;
         match report.tokens {
             1 => report.prompt_time = start.elapsed(),
@@ -275,7 +338,7 @@ impl Generator {
         }
         report.stop_reason = match request.stop_tokens.contains(&token) {
             true => StopReason::StopToken(token),
-            false if !on_token(token) => StopReason::Callback,
+            false if !observer.token(token, logits.as_deref()) => StopReason::Callback,
             false => StopReason::MaxTokens,
         };
         *done = report.stop_reason != StopReason::MaxTokens || report.tokens >= request.max_tokens;

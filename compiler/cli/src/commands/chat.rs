@@ -30,7 +30,7 @@ pub(crate) struct ChatArgs {
 pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<()> {
     args.generation.request(&[])?;
     let (mut generator, encoder) = args.model.open_with_encoder()?;
-    let mut request = args.generation.request(encoder.tokenizer.ends())?;
+    let mut request = args.generation.request(encoder.tokenizer().ends())?;
     let mut draft = args.generation.draft(&args.model)?;
     let beginning: Vec<Message> = args.system.iter().map(|system| Message::new("system", system)).collect();
     let mut messages = beginning.clone();
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<()> {
         }
         let ids = encoder.encode_conversation(&messages)?;
         interrupt.answering(true);
-        let mut printer = TokenPrinter::new(&encoder.tokenizer, &ids, out);
+        let mut printer = TokenPrinter::new(&encoder.tokenizer(), &ids, out);
         let done = generator.set_tokens(&ids).and_then(|_| {
             generator.generate(&request, &mut draft, &mut |id| printer.push(id) && !interrupt.requested())
         });

@@ -20,9 +20,9 @@ use crate::lowering::{distinct_shaders, f16_widening_note, lower_all};
 use crate::model_args::ModelArgs;
 use crate::output::{Out, bytes, file_name, make_folder, milliseconds, show_notes, time, write_file};
 use crate::progress::Progress;
-use crate::prompt_encoder::tokenizer_notes;
 use crate::specialize::SpecializeArgs;
 use crate::target_args::load_targets;
+use crate::tokenizer_notes::tokenizer_notes;
 use crate::tuning::{TuningArgs, count_measured_nodes};
 
 #[derive(Debug, Args)]

@@ -9,9 +9,9 @@ use drift_text::Message;
 use crate::failure::{Failure, Result};
 use crate::language::{GenerationArgs, LanguageModelArgs, note_speed};
 use crate::output::{Out, note};
-use crate::prompt_encoder::PromptEncoder;
 use crate::token_ids::{read_token_ids, write_token_ids};
 use crate::token_printer::TokenPrinter;
+use drift_chat::PromptEncoder;
 
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArgs {
@@ -49,11 +49,11 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<()> {
                 .help("give token ids: --ids IDS.npy --ids-out OUT.npy"));
         }
     };
-    let stops = encoder.as_ref().map_or(&[][..], |encoder| encoder.tokenizer.ends());
+    let stops = encoder.as_ref().map_or(&[][..], |encoder| encoder.tokenizer().ends());
     let request = args.generation.request(stops)?;
     let mut draft = args.generation.draft(&args.model)?;
     generator.append(&prompt)?;
-    let mut printer = encoder.as_ref().map(|encoder| TokenPrinter::new(&encoder.tokenizer, &prompt, out));
+    let mut printer = encoder.as_ref().map(|encoder| TokenPrinter::new(&encoder.tokenizer(), &prompt, out));
     let done = generator
         .generate(&request, &mut draft, &mut |id| printer.as_mut().is_none_or(|printer| printer.push(id)));
     printer.map(TokenPrinter::finish).transpose()?;
@@ -72,9 +72,9 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<()> {
 fn encode_prompt(args: &GenerateArgs, encoder: &PromptEncoder) -> Result<Vec<u32>> {
     let prompt = args.prompt.as_deref().unwrap_or_default();
     if !args.chat {
-        return encoder.encode_text(prompt);
+        return Ok(encoder.encode_text(prompt)?);
     }
     let system = args.system.iter().map(|system| Message::new("system", system));
     let messages: Vec<Message> = system.chain([Message::new("user", prompt)]).collect();
-    encoder.encode_conversation(&messages)
+    Ok(encoder.encode_conversation(&messages)?)
 }
