@@ -11,7 +11,7 @@
 #
 # bench     run the benchmarks
 # size      measure the smallest program that contains the runtime
-# library   install the C library, its header and its pkg-config file below PREFIX
+# library   install the C library for pkg-config and CMake below PREFIX (and DESTDIR)
 # wheel     build the Python package and test it in a fresh environment
 # memcheck  run the C, C++ and Python interfaces under valgrind
 # cross     check the runtime for Android, macOS, iOS and Windows
@@ -19,9 +19,12 @@
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ENV := . $(TARGET_DIR)/setup/env &&
-SIZE_BUDGET := 700000
-LIBRARY_BUDGET := 900000
 PREFIX ?= $(TARGET_DIR)/prefix
+DESTDIR ?=
+SIZE_BUDGET := 700000
+# Cargo optimizes across crates only if it builds one kind of library at a time.
+BUILD_LIBRARY = $(CARGO) rustc --profile library -p drift-c --lib --no-default-features --features "$(LIBRARY_FEATURES)" --crate-type
+SHARED = cdylib -- -C link-arg=-Wl,-soname,$$(runtime/c/version.sh soname)
 DENY ?= advisories bans licenses sources
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -29,7 +32,7 @@ SHELL := bash
 .PHONY: help setup test test-full test-web demo demo-web docs check bless bench size library wheel memcheck cross
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n -e '/^$$/q' -e 's/^# //p' Makefile
 
 setup:
 	@tests/setup.sh $(TARGET_DIR)
@@ -73,8 +76,9 @@ size:
 	@tests/size.sh $(SIZE_BUDGET) $(TARGET_DIR)/size/examples/embed $(TARGET_DIR)/size/examples/generate
 
 library:
-	$(CARGO) build --profile library -p drift-c --no-default-features --features "$(LIBRARY_FEATURES)"
-	@runtime/c/install.sh $(if $(LIBRARY_FEATURES),0,$(LIBRARY_BUDGET)) $(TARGET_DIR)/library $(PREFIX)
+	$(BUILD_LIBRARY) staticlib
+	$(BUILD_LIBRARY) $(SHARED)
+	@DESTDIR="$(DESTDIR)" runtime/c/install.sh "$(TARGET_DIR)/library" "$(PREFIX)"
 
 wheel: setup
 	$(ENV) runtime/python/wheel.sh $(TARGET_DIR) $$DRIFT_PYTHON
