@@ -28,7 +28,7 @@ ldconfig -p | grep -q 'libvulkan\.so\.1' || missing+=(libvulkan1)
 command -v c++ >/dev/null || missing+=(g++)
 command -v python3 >/dev/null || missing+=(python3)
 if [ "$purpose" = test ]; then
-    for program in nodejs:node npm:npm chromium:chromium; do
+    for program in nodejs:node npm:npm chromium:chromium cmake:cmake pkg-config:pkg-config; do
         command -v "${program#*:}" >/dev/null || missing+=("${program%:*}")
     done
 fi

@@ -1,18 +1,32 @@
 #!/usr/bin/env bash
-# Installs the C library, its header and its pkg-config file. Fails if libdrift.so exceeds its size budget.
-# Usage: install.sh BUDGET BUILT PREFIX. BUDGET is the maximum size of libdrift.so in bytes, 0 for no limit; BUILT is the
-# folder with the libraries that cargo built; PREFIX is the folder to install below.
+# Installs the C library for Linux: header, shared library with its links, static library, pkg-config file and CMake package.
+# Usage: install.sh BUILT PREFIX. BUILT is the folder with libdrift.so and libdrift.a. Files go below DESTDIR (default empty)
+# followed by PREFIX; the installed files name only PREFIX.
 set -euo pipefail
 
-budget=$1 built=$2 prefix=$(realpath -m "$3")
+built=$1 prefix=$(realpath -m "$2")
+root=${DESTDIR:-}$prefix
 here=$(dirname "$0")
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/../../Cargo.toml" | head -n 1)
-bytes=$(stat -c %s "$built/libdrift.so")
-echo "$built/libdrift.so: $bytes bytes, budget $budget (0: none)"
-[ "$budget" -eq 0 ] || [ "$bytes" -le "$budget" ] || { echo "library: libdrift.so exceeds its size budget" >&2; exit 1; }
-install -D -m 644 "$here/include/drift.h" "$prefix/include/drift.h"
-install -D -m 644 "$built/libdrift.a" "$prefix/lib/libdrift.a"
-install -D -m 755 "$built/libdrift.so" "$prefix/lib/libdrift.so"
-mkdir -p "$prefix/lib/pkgconfig"
-sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" "$here/drift.pc.in" >"$prefix/lib/pkgconfig/drift.pc"
-echo "library: installed below $prefix"
+version=$("$here/version.sh")
+major=${version%%.*}
+minor=${version#*.} minor=${minor%%.*}
+# Libraries that a program with libdrift.a needs (`cargo rustc -- --print native-static-libs`).
+libraries="gcc_s pthread m dl c"
+
+# Fills in a template: fill TEMPLATE FILE.
+fill() {
+    install -d "$(dirname "$2")"
+    sed -e "s|@PREFIX@|$prefix|g" -e "s|@VERSION@|$version|g" -e "s|@MAJOR@|$major|g" -e "s|@MINOR@|$minor|g" \
+        -e "s|@LINK_FLAGS@|$(printf -- '-l%s ' $libraries)|g" -e "s|@LIBRARIES@|${libraries// /;}|g" "$here/package/$1" >"$2"
+    chmod 644 "$2"
+}
+
+install -D -m 644 "$here/include/drift.h" "$root/include/drift.h"
+install -D -m 644 "$built/libdrift.a" "$root/lib/libdrift.a"
+install -D -m 755 "$built/libdrift.so" "$root/lib/libdrift.so.$version"
+ln -sf "libdrift.so.$version" "$root/lib/libdrift.so.$major"
+ln -sf "libdrift.so.$major" "$root/lib/libdrift.so"
+fill drift.pc.in "$root/lib/pkgconfig/drift.pc"
+fill drift-config.cmake.in "$root/lib/cmake/drift/drift-config.cmake"
+fill drift-config-version.cmake.in "$root/lib/cmake/drift/drift-config-version.cmake"
+echo "library: installed below $root"
