@@ -154,7 +154,7 @@ fn gguf(path: &Path) -> Result<Summary> {
         .weights
         .iter()
         .filter(|stored| !matches!(stored.element.as_str(), "F32" | "F16" | "BF16" | "F64"))
-        .map(|stored| format!("{} ({} tensors)", stored.element, stored.tensors))
+        .map(|stored| format!("{} in {} tensors", stored.element, stored.tensors))
         .collect();
     summary.language = LanguageFacts {
         architecture: architecture.map(str::to_owned),

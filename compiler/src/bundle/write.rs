@@ -41,7 +41,8 @@ pub fn write(
 }
 
 /// Returns the manifest that a bundle would have, without its contents: variants with their requirements, but empty
-/// shaders and no weight data. No constant is packed and no file is written.
+/// shaders and no weight data. No constant is packed and no file is written. Equal constants, which a file stores once,
+/// count separately, so the requirements may be slightly higher.
 ///
 /// # Errors
 /// If a limit of a target is exceeded.
