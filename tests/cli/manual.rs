@@ -43,9 +43,9 @@ fn every_page_has_examples_exit_codes_and_variables() {
     }
 }
 
-/// The exit codes of the manual pages are those of the program. The interrupted chat, code 130, needs a terminal.
+/// The program returns the exit code that each manual page documents. The interrupted chat, code 130, needs a terminal.
 #[test]
-fn exit_codes_are_as_documented() {
+fn the_program_exits_as_documented() {
     let codes = terms(section(&page(), "\"EXIT STATUS\""));
     let documented = |code: i32| assert!(codes.contains(&code.to_string()), "{code} in {codes:?}");
     for (args, code) in [

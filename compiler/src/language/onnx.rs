@@ -119,8 +119,8 @@ pub fn load_unhashed(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<O
     Ok(Some(OnnxLanguageModel { whole, entry_points, notes }))
 }
 
-/// Returns true if the inputs of a file are those of a decoder with KV caches, so that [`load`] tries to make it a
-/// language model.
+/// Returns true if a file has the inputs of a decoder with KV caches, so that [`load`] tries to make it a language
+/// model.
 ///
 /// # Errors
 /// If the file cannot be read or is malformed.
