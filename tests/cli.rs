@@ -2,6 +2,10 @@
 
 #[path = "cli/fixture.rs"]
 mod fixture;
+#[path = "cli/manual.rs"]
+mod manual;
+#[path = "cli/models.rs"]
+mod models;
 #[path = "cli/reports.rs"]
 mod reports;
 
@@ -181,7 +185,7 @@ fn weights_are_quantized_when_asked_for() {
         half * 10 < plain * 6 && bytes * 10 < half * 7 && mixed < bytes,
         "{plain}, {half}, {bytes}, {mixed}"
     );
-    let explain = ["explain", folder, "-t", "lavapipe", "--dim", "seq=1..8", "--weights", "q8"];
+    let explain = ["explain", folder, "-t", "lavapipe", "--dim", "seq=1..8", "--weights", "q8", "--all"];
     let told = text(&driftc(&explain).stdout);
     assert!(told.contains("matvec_quantized") && told.contains("panels of 8-bit values"), "{told}");
     let compile = |weights| ["compile", folder, "-t", "lavapipe", "-o", "/dev/null", "--weights", weights];

@@ -7,10 +7,11 @@ mod images;
 mod pipelines;
 mod planned;
 mod requirements;
+mod store;
 mod stream;
 mod types;
 mod weights;
 mod write;
 
 pub use planned::Planned;
-pub use write::write;
+pub use write::{outline, write};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use drift_format::codec::Summary;
-use drift_format::{Hash, Provenance};
+use drift_format::{Hash, Manifest, Provenance};
 
 use crate::bundle::{self, Planned};
 use crate::emit::spirv;
@@ -47,14 +47,7 @@ pub fn write(
     options: &Options,
     path: &Path,
 ) -> Result<Summary> {
-    let planned: Vec<Planned<'_>> = targets
-        .iter()
-        .zip(lowered)
-        .map(|(target, functions)| Planned {
-            target,
-            functions: functions.iter().map(|f| (f.name.clone(), &f.plan)).collect(),
-        })
-        .collect();
+    let planned = planned(targets, lowered);
     let provenance = Provenance {
         compiler_version: env!("CARGO_PKG_VERSION").to_string(),
         flags: options.flags.clone(),
@@ -64,4 +57,21 @@ pub fn write(
     };
     let emit = spirv::Options { finish: options.finish, matrix: None };
     bundle::write(path, provenance, &planned, &model.attachments, emit)
+}
+
+/// Returns the manifest that a lowered model's bundle would have, with the requirements of each variant but without
+/// weight data, shaders and provenance. `lowered` has the functions of each target.
+///
+/// # Errors
+/// If a limit of a target is exceeded.
+pub fn outline(targets: &[TargetProfile], lowered: &[&[Lowered]]) -> Result<Manifest> {
+    bundle::outline(&planned(targets, lowered))
+}
+
+fn planned<'a>(targets: &'a [TargetProfile], lowered: &[&'a [Lowered]]) -> Vec<Planned<'a>> {
+    let one = |(target, functions): (&'a TargetProfile, &&'a [Lowered])| Planned {
+        target,
+        functions: functions.iter().map(|f| (f.name.clone(), &f.plan)).collect(),
+    };
+    targets.iter().zip(lowered).map(one).collect()
 }

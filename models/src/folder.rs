@@ -14,7 +14,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value};
 
 use crate::gguf;
-use crate::opened::OpenedModel;
+use crate::opened::{Checkpoint, OpenedModel};
 use crate::quantized::QuantizedWeights;
 use crate::weights::Tensors;
 
@@ -216,7 +216,7 @@ pub(crate) fn open(path: &Path) -> Result<OpenedModel> {
             .into(),
     })?;
     let weights = Weights::open(path)?;
-    let hash = weights.hash();
+    let checkpoint = Checkpoint::Safetensors(weights.clone());
     // Older checkpoints have their quantization settings in a separate file.
     let quantized = match config.get("quantization_config").filter(|q| !q.is_null()) {
         Some(quantized) => Some(quantized.clone()),
@@ -228,7 +228,7 @@ pub(crate) fn open(path: &Path) -> Result<OpenedModel> {
     };
     let attachments = attachments(path)?;
     check_attachments(path, &attachments)?;
-    Ok(OpenedModel { weights, config, hash, attachments, notes: Vec::new() })
+    Ok(OpenedModel { weights, config, checkpoint, attachments, notes: Vec::new() })
 }
 
 /// Reads the files of a Hugging Face folder that the compiler attaches to the bundle. Returns names and contents.
@@ -287,7 +287,7 @@ pub fn max_positions(attachments: &[(String, Vec<u8>)]) -> Option<i64> {
     from_fields(&config).or_else(|| from_fields(config.get("text_config")?))
 }
 
-fn read_json(path: &Path) -> Result<Option<serde_json::Value>> {
+pub(crate) fn read_json(path: &Path) -> Result<Option<serde_json::Value>> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),

@@ -16,7 +16,7 @@ use serde_json::{Map, Value as Json, json};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::opened::OpenedModel;
+use crate::opened::{Checkpoint, OpenedModel};
 use crate::weights::Tensors;
 
 /// Supported value of `general.architecture` in GGUF metadata, with the Hugging Face architecture of the same model.
@@ -52,6 +52,11 @@ const KINDS: &[Kind] = &[
     Kind { norm_offset: 1.0, ..Kind::plain("gemma3", "Gemma3ForCausalLM") },
     Kind::plain("phi3", "Phi3ForCausalLM"),
 ];
+
+/// Returns true if the compiler supports a value of `general.architecture`.
+pub(crate) fn is_supported_architecture(name: &str) -> bool {
+    KINDS.iter().any(|kind| kind.name == name)
+}
 
 /// Names of the same tensor in a Hugging Face checkpoint and in a GGUF file, without `.weight` or `.bias`. `*` stands for the
 /// index of the layer.
@@ -100,7 +105,7 @@ pub(crate) fn open(path: &Path) -> Result<OpenedModel> {
     let file = Gguf::open(path)?;
     let reader = Metadata { path, file: &file };
     let (config, kind) = reader.config()?;
-    let hash = file.hash();
+    let checkpoint = Checkpoint::Gguf(file.clone());
     let mut attachments = vec![("config.json".to_string(), config.to_string().into_bytes())];
     let mut notes = Vec::new();
     // Without a usable tokenizer the model still works with token ids.
@@ -115,7 +120,7 @@ pub(crate) fn open(path: &Path) -> Result<OpenedModel> {
         )),
     }
     let weights = GgufWeights { path: path.to_path_buf(), norm_offset: kind.norm_offset, file };
-    Ok(OpenedModel { weights: Rc::new(weights), config, hash, attachments, notes })
+    Ok(OpenedModel { weights: Rc::new(weights), config, checkpoint, attachments, notes })
 }
 
 struct Metadata<'a> {

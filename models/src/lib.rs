@@ -25,6 +25,7 @@ mod qwen3;
 mod qwen3_moe;
 pub mod random;
 pub mod stable_diffusion;
+pub mod summary;
 pub mod weights;
 
 pub use folder::{Dims, is_model};
@@ -34,7 +35,7 @@ use std::path::Path;
 use driftc::compile::Model;
 use driftc::error::{Error, Result};
 use folder::Folder;
-use opened::OpenedModel;
+use opened::{Checkpoint, OpenedModel};
 use serde_json::Value;
 
 /// Supported architecture of Hugging Face checkpoints.
@@ -69,7 +70,23 @@ pub const ARCHITECTURES: &[Architecture] = &[
 /// # Errors
 /// If a file is missing or malformed, the architecture is not supported, or the checkpoint does not match it.
 pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
-    let OpenedModel { weights, config, hash, attachments, notes } = folder::open(path)?;
+    let (mut model, notes, checkpoint) = build(path, dims)?;
+    model.hash = checkpoint.hash();
+    Ok((model, notes))
+}
+
+/// Builds the graph of a model like [`load`], but leaves the model's hash zero. So the weights are not read, and the time
+/// does not depend on their size.
+///
+/// # Errors
+/// As for [`load`].
+pub fn load_unhashed(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
+    let (model, notes, _) = build(path, dims)?;
+    Ok((model, notes))
+}
+
+fn build(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>, Checkpoint)> {
+    let OpenedModel { weights, config, checkpoint, attachments, notes } = folder::open(path)?;
     let architecture = find_architecture(path, &config)?;
     let mut folder = Folder::new(path, weights, config, dims, notes);
     (architecture.build)(&mut folder)?;
@@ -82,7 +99,7 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
     }
     let name = path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
     let Folder { graph, entry_points, notes, .. } = folder;
-    Ok((Model { graph, entry_points, name, hash, attachments }, notes))
+    Ok((Model { graph, entry_points, name, attachments, ..Model::default() }, notes, checkpoint))
 }
 
 /// Returns the supported architecture that a configuration names.

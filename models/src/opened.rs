@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use driftc::import::gguf::Gguf;
+use driftc::import::safetensors::Weights;
 use serde_json::Value;
 
 use crate::weights::Tensors;
@@ -10,10 +12,25 @@ use crate::weights::Tensors;
 pub(crate) struct OpenedModel {
     pub(crate) weights: Rc<dyn Tensors>,
     pub(crate) config: Value,
-    /// Hash of the weight files.
-    pub(crate) hash: [u8; 32],
+    pub(crate) checkpoint: Checkpoint,
     /// Names and contents of files that the compiler attaches to the bundle.
     pub(crate) attachments: Vec<(String, Vec<u8>)>,
     /// Notes for the user, for example about a tokenizer that is not supported.
     pub(crate) notes: Vec<String>,
+}
+
+/// Weight files of an opened model.
+pub(crate) enum Checkpoint {
+    Safetensors(Weights),
+    Gguf(Gguf),
+}
+
+impl Checkpoint {
+    /// Hash of the weight files. Reads all of them.
+    pub(crate) fn hash(&self) -> [u8; 32] {
+        match self {
+            Self::Safetensors(weights) => weights.hash(),
+            Self::Gguf(file) => file.hash(),
+        }
+    }
 }

@@ -81,7 +81,7 @@ fn explain_tells_layout_memory_and_dispatches() {
         assert!(candidates.iter().all(|c| !c["reason"].as_str().unwrap().is_empty()), "{node}");
         assert!(view || !node["dispatches"].as_array().unwrap().is_empty(), "{node}");
     }
-    let shown = text(&driftc(&["explain", model.to_str().unwrap(), "-t", "lavapipe"]).stdout);
+    let shown = text(&driftc(&["explain", model.to_str().unwrap(), "-t", "lavapipe", "--all"]).stdout);
     for part in ["layout: ", "dispatch 0: ", "of the arena during dispatches", "result: output"] {
         assert!(shown.contains(part), "{part}");
     }
@@ -186,6 +186,7 @@ fn a_bundle_becomes_one_page() {
         4,
         "the HTML page must have two SVG drawings for each of its two variants"
     );
+    assert!(page.contains("<h2>Legend</h2>") && page.contains("dashed red line"));
     let report = json(&driftc(&["inspect", &bundle, "--json"]));
     for (i, variant) in report["variants"].as_array().unwrap().iter().enumerate() {
         let part = page.split("<h2>Variant").nth(i + 1).unwrap();
@@ -194,6 +195,12 @@ fn a_bundle_becomes_one_page() {
         assert_eq!(Some(rows), function["dispatches"].as_u64());
         // The sum that the live ranges give equals the planner's figure.
         let tensors = part.matches("<rect class=t").count();
+        // The page names the interface and the requirements of the function.
+        for port in ["inputs", "outputs"] {
+            let name = function[port][0]["name"].as_str().unwrap();
+            assert!(part.contains(&format!("<code>{name}</code>")), "{name} in the HTML page");
+        }
+        assert!(part.contains("<h3>Requirements</h3>") && part.contains("workgroup memory"));
         assert!(part.contains(&format!("{} intermediate tensors", tensors / 2)) && tensors > 0);
     }
     refused(&["inspect", &bundle, "--html", "/no/such/folder/page.html"], 1, "/no/such/folder");
@@ -208,7 +215,8 @@ fn commands_that_only_look_succeed() {
     for (args, says) in [
         (vec!["inspect", &bundle], "lower bound"),
         (vec!["inspect", &bundle, "--dispatches"], "map"),
-        (vec!["explain", &add, "-t", "lavapipe"], "->"),
+        (vec!["explain", &add, "-t", "lavapipe"], "candidates"),
+        (vec!["explain", &add, "-t", "lavapipe", "--all"], "->"),
         (vec!["explain", &add, "-t", "lavapipe", "--node", "node 0"], "node 0"),
         (vec!["check", &bundle], "fits"),
         (vec!["bench", &bundle, "--repeat", "2", "--dim", "n=3"], "GFLOP/s"),

@@ -16,6 +16,7 @@ use driftc::content::Content;
 use driftc::ir::array::Array;
 use driftc::target::TargetProfile;
 
+use crate::environment::{CACHE_HOME, HOME, LOCAL_APP_DATA};
 use crate::failure::{Failure, Result};
 use crate::lowering::lower_all;
 use crate::model::Loaded;
@@ -48,6 +49,18 @@ pub(crate) fn cached_bundle(
 ) -> Result<CachedBundle> {
     let progress = Progress::start("importing");
     let loaded = model.options.load(&model.path, samples)?;
+    cached_bundle_of(model, loaded, target, device, folder, &progress)
+}
+
+/// Returns the cached bundle of a loaded model for a device, as [`cached_bundle`] does.
+pub(crate) fn cached_bundle_of(
+    model: &ModelArgs,
+    loaded: Loaded,
+    target: Option<&str>,
+    device: &DeviceArgs,
+    folder: Option<&Path>,
+    progress: &Progress,
+) -> Result<CachedBundle> {
     let options = loaded.compile_options(&model.options, false)?;
     let folder = make_private(folder)?;
     let device = probe(device.device.as_deref())?;
@@ -87,7 +100,7 @@ pub(crate) fn pipeline_cache_path(bundle: &Bundle, folder: Option<&Path>) -> Opt
 
 /// Target profiles to compile for, best first: the requested profile, or the built-in profile of the device followed by
 /// a profile that is generated from the driver's properties.
-fn profiles(device: &DeviceInfo, target: Option<&str>) -> Result<Vec<TargetProfile>> {
+pub(crate) fn profiles(device: &DeviceInfo, target: Option<&str>) -> Result<Vec<TargetProfile>> {
     if let Some(name) = target {
         return Ok(vec![TargetProfile::load(name)?]);
     }
@@ -166,7 +179,6 @@ fn make(folder: &Path) -> io::Result<()> {
 }
 
 fn default_folder() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("LOCALAPPDATA"));
-    Some(cache.or_else(|| Some(absolute("HOME")?.join(".cache")))?.join("driftc"))
+    let cache = CACHE_HOME.absolute_path().or_else(|| LOCAL_APP_DATA.absolute_path());
+    Some(cache.or_else(|| Some(HOME.absolute_path()?.join(".cache")))?.join("driftc"))
 }

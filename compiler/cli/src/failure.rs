@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
+use crate::environment::NO_COLOR;
+
 /// Result of a command: a value or a [`Failure`].
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
@@ -73,6 +75,22 @@ impl Failure {
         self
     }
 
+    /// Message and reasons as lines, for a report that lists several failures.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let texts = std::iter::once(&self.message).chain(&self.reasons);
+        texts.flat_map(|text| text.lines().map(str::to_owned)).collect()
+    }
+
+    /// True if the command line is wrong.
+    pub(crate) fn is_usage(&self) -> bool {
+        self.kind == Kind::Usage
+    }
+
+    /// Advice for the user.
+    pub(crate) fn advice(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+
     /// Prints the failure to standard error and returns its exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self.kind {
@@ -99,7 +117,7 @@ impl Failure {
 /// Renderer of failures: with colors and frames on a terminal, and as plain unwrapped lines elsewhere.
 fn handler() -> GraphicalReportHandler {
     let terminal = std::io::stderr().is_terminal();
-    let mut theme = match (terminal, std::env::var_os("NO_COLOR")) {
+    let mut theme = match (terminal, NO_COLOR.value()) {
         (true, None) => GraphicalTheme::unicode(),
         (true, Some(_)) => GraphicalTheme::unicode_nocolor(),
         (false, _) => GraphicalTheme::none(),

@@ -3,11 +3,8 @@
 
 use driftc::emit::spirv::Finish;
 
+use crate::environment::VALIDATE;
 use crate::failure::{Failure, Result};
-
-/// Environment variable that requests validation. If it is set and driftc was built without SPIRV-Tools, driftc
-/// validates modules with the program `spirv-val`, found through `PATH`.
-const VALIDATE: &str = "DRIFT_VALIDATE";
 
 /// Returns the last step for SPIR-V modules: optimization and validation if `optimize` is true, validation if
 /// SPIRV-Tools are linked in or requested, else `None`.
@@ -15,12 +12,12 @@ const VALIDATE: &str = "DRIFT_VALIDATE";
 /// # Errors
 /// If SPIRV-Tools are requested and do not start.
 pub(crate) fn finish(optimize: bool) -> Result<Option<Finish>> {
-    let validated = cfg!(feature = "spirv-tools") || std::env::var_os(VALIDATE).is_some();
+    let validated = cfg!(feature = "spirv-tools") || VALIDATE.value().is_some();
     if !optimize && !validated {
         return Ok(None);
     }
     drift_spirv_tools::start().map_err(|reason| {
-        let requested_by = if optimize { "--optimize" } else { VALIDATE };
+        let requested_by = if optimize { "--optimize" } else { VALIDATE.name };
         Failure::usage(format!(
             "{requested_by} needs SPIRV-Tools, but this program was built without them: {reason}"
         ))

@@ -1,8 +1,7 @@
 //! `driftc`, the command line: compile a model, run a bundle, and inspect both.
 //!
 //! Every command is one file in `commands/`. A command writes its result to standard output, and notes, progress and
-//! errors to standard error. The exit code is 0 on success, 1 for a bad input or an unsuitable device, and 2 for a
-//! wrong command line.
+//! errors to standard error. `manual::EXIT_CODES` lists the exit codes.
 
 mod arrays;
 mod bundle_sizes;
@@ -14,11 +13,14 @@ mod commands;
 mod compare;
 mod constants;
 mod divergence;
+mod environment;
+mod examples;
 mod expression;
 mod failure;
 mod finish;
 mod language;
 mod lowering;
+mod manual;
 mod measure;
 mod model;
 mod model_args;
@@ -45,6 +47,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 
 use cli_help::with_grouped_commands;
 use commands::Command;
+use examples::with_examples;
 use output::Out;
 
 /// Compile neural networks ahead of time for GPUs and run the compiled bundles
@@ -56,7 +59,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let parser = with_grouped_commands(Cli::command());
+    let parser = with_grouped_commands(with_examples(Cli::command()));
     let cli = Cli::from_arg_matches(&parser.clone().get_matches()).unwrap_or_else(|error| error.exit());
     let mut out = Out::stdout();
     let done = commands::run(cli.command, parser, &mut out).and_then(|()| Ok(out.finish()?));
@@ -75,7 +78,9 @@ mod tests {
     use clap::CommandFactory;
 
     use super::Cli;
-    use super::cli_help::{COMMAND_GROUPS, with_grouped_commands};
+    use super::cli_help::{
+        COMMAND_GROUPS, GENERATION_OPTIONS, LANGUAGE_MODEL_OPTIONS, with_grouped_commands,
+    };
 
     #[test]
     fn every_command_appears_exactly_once_in_the_help() {
@@ -90,6 +95,49 @@ mod tests {
         for command in parser.get_subcommands().filter(|command| command.get_name() != "help") {
             let about = command.get_about().map(ToString::to_string).unwrap();
             assert_eq!(help.matches(&about).count(), 1, "`{about}` in\n{help}");
+        }
+    }
+
+    /// An option has the same heading in every command. Options of language models stand under a heading of their own,
+    /// because the commands also serve other models.
+    #[test]
+    fn language_model_options_have_their_headings() {
+        let groups: [(&str, &[&str]); 2] = [
+            (
+                LANGUAGE_MODEL_OPTIONS,
+                &["calibrate", "kv_cache", "batch_invariant", "prompt_tokens", "decode_tokens"],
+            ),
+            (
+                GENERATION_OPTIONS,
+                &["max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "draft"],
+            ),
+        ];
+        let mut found = std::collections::BTreeSet::new();
+        for command in Cli::command().get_subcommands() {
+            for argument in command.get_arguments() {
+                let id = argument.get_id().as_str();
+                let Some((heading, _)) = groups.iter().find(|(_, ids)| ids.contains(&id)) else { continue };
+                found.insert(id.to_owned());
+                let name = command.get_name();
+                assert_eq!(argument.get_help_heading(), Some(*heading), "option {id} of {name}");
+            }
+        }
+        let expected: usize = groups.iter().map(|(_, ids)| ids.len()).sum();
+        assert_eq!(found.len(), expected, "{found:?}");
+    }
+
+    /// The first word of a description is an imperative verb, so it does not end in `s` or `ing`, and the description
+    /// is one sentence without a full stop.
+    #[test]
+    fn descriptions_are_imperative() {
+        for command in Cli::command().get_subcommands() {
+            let about = command.get_about().map(ToString::to_string).unwrap();
+            let verb = about.split_whitespace().next().unwrap();
+            assert!(
+                verb.starts_with(char::is_uppercase) && !verb.ends_with('s') && !verb.ends_with("ing"),
+                "{about}"
+            );
+            assert!(!about.contains('\n') && !about.ends_with('.'), "{about}");
         }
     }
 }

@@ -8,6 +8,7 @@ use drift_format::codec::BundleWriter;
 use drift_format::{self as format, Binding, WeightPlacement, WeightSlot};
 
 use super::convert::{format_error, index};
+use super::store::Store;
 use super::{images, stream};
 use crate::error::{Error, OpError, Result};
 use crate::plan::images::Image;
@@ -41,7 +42,7 @@ pub(super) enum Place {
 const LARGEST_SLOT: u64 = 256 << 20;
 
 /// Identity of a packed constant, and the byte size of its chunk in the bundle.
-type Key = (Identity, u64);
+pub(super) type Key = (Identity, u64);
 
 /// Index of the bundle chunk of each packed constant. Functions and targets that read the same packed constant use one
 /// chunk. Keys contain addresses of constants, which stay valid because constants live until the bundle is written.
@@ -71,10 +72,10 @@ impl Weights {
         }
     }
 
-    /// Packs and writes the plan's constants that have no chunk yet. Returns the location of each constant.
+    /// Adds the plan's constants that have no chunk yet to the store. Returns the location of each constant.
     pub(super) fn add(
         &mut self,
-        writer: &mut BundleWriter,
+        store: &mut dyn Store,
         plan: &Plan,
         chunks: &mut Chunks,
     ) -> Result<Vec<Place>> {
@@ -84,9 +85,7 @@ impl Weights {
         let keys: Vec<Key> = keys.collect();
         let new = plan.weights.iter().zip(&keys).filter(|(_, key)| !chunks.contains_key(key));
         let new: Vec<(&Packed, &Key)> = new.collect();
-        let constants = new.iter().map(|(packed, _)| *packed);
-        let (written, _) =
-            stream::stream(constants, |portions| write(writer, &new, portions)).map_err(|e: Refused| e.0)?;
+        let written = store.add_chunks(&new)?;
         chunks.extend(new.into_iter().map(|(_, key)| key.clone()).zip(written));
         let mut places = Vec::with_capacity(plan.weights.len());
         for ((packed, key), texture) in plan.weights.iter().zip(&keys).zip(&textures) {
@@ -148,6 +147,13 @@ impl Weights {
 /// chunk is padded to the texture's size.
 fn key(packed: &Packed, image: Option<&Image>) -> Key {
     (packed.identity(), image.map_or(0, Image::bytes).max(packed.bytes()))
+}
+
+/// Packs constants and writes them as chunks of the bundle. Returns the indices of the chunks.
+pub(super) fn write_constants(writer: &mut BundleWriter, constants: &[(&Packed, &Key)]) -> Result<Vec<u32>> {
+    let packed = constants.iter().map(|(packed, _)| *packed);
+    let written = stream::stream(packed, |portions| write(writer, constants, portions));
+    written.map(|(chunks, _)| chunks).map_err(|e: Refused| e.0)
 }
 
 /// Writes constants as chunks of the bundle, each padded to the byte size in its key. Returns the indices of the

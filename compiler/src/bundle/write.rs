@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::path::Path;
 
 use drift_format::codec::{BundleWriter, Summary};
-use drift_format::{ArtifactKind, Hash, Pipeline, Provenance, StateSlot, Variant};
+use drift_format::{Hash, Manifest, Pipeline, Provenance, StateSlot, Variant};
 use rayon::prelude::*;
 
 use super::convert::{format_error, index};
@@ -13,8 +13,9 @@ use super::function::{Shared, function};
 use super::pipelines::{Pipelines, key, pipeline};
 use super::planned::Planned;
 use super::requirements;
+use super::store::{EmptyStore, FileStore, Modules, Store};
 use super::weights::{Chunks, Weights};
-use crate::emit::{self, Code, Language, Shader, spirv};
+use crate::emit::{self, Language, spirv};
 use crate::error::{Error, Result};
 use crate::plan::Dispatch;
 
@@ -29,21 +30,33 @@ pub fn write(
     attachments: &[(String, Vec<u8>)],
     emit: spirv::Options,
 ) -> Result<Summary> {
-    let mut writer = BundleWriter::create(path).map_err(format_error)?;
-    let modules = emit_all(planned, emit)?;
-    let mut variants = Vec::with_capacity(planned.len());
-    let mut chunks = Chunks::new();
-    for one in planned {
-        variants.push(variant(&mut writer, one, &modules, &mut chunks)?);
-    }
+    let writer = BundleWriter::create(path).map_err(format_error)?;
+    let mut store = FileStore { writer, modules: emit_all(planned, emit)? };
+    let variants = variants(planned, &mut store)?;
+    let mut writer = store.writer;
     for (name, bytes) in attachments {
         writer.attach(name, bytes).map_err(format_error)?;
     }
     writer.finish(provenance, variants).map_err(format_error)
 }
 
-/// Emitted shader modules, by shader language and WGSL source.
-type Modules<'a> = BTreeMap<(Language, &'a str), Shader>;
+/// Returns the manifest that a bundle would have, without its contents: variants with their requirements, but empty
+/// shaders and no weight data. No constant is packed and no file is written. Equal constants, which a file stores once,
+/// count separately, so the requirements may be slightly higher.
+///
+/// # Errors
+/// If a limit of a target is exceeded.
+pub fn outline(planned: &[Planned<'_>]) -> Result<Manifest> {
+    let mut store = EmptyStore::default();
+    let variants = variants(planned, &mut store)?;
+    Ok(Manifest { artifacts: store.artifacts, variants, ..Manifest::default() })
+}
+
+/// Builds the variants of all targets, which share chunks.
+fn variants(planned: &[Planned<'_>], store: &mut dyn Store) -> Result<Vec<Variant>> {
+    let mut chunks = Chunks::new();
+    planned.iter().map(|one| variant(store, one, &mut chunks)).collect()
+}
 
 /// Emits the shader module of each distinct WGSL source once per shader language, in parallel.
 fn emit_all<'a>(planned: &[Planned<'a>], options: spirv::Options) -> Result<Modules<'a>> {
@@ -66,34 +79,21 @@ fn emit_all<'a>(planned: &[Planned<'a>], options: spirv::Options) -> Result<Modu
         .collect()
 }
 
-/// Builds the variant of one target: writes its weights and shaders to the bundle.
-fn variant(
-    writer: &mut BundleWriter,
-    planned: &Planned<'_>,
-    modules: &Modules<'_>,
-    chunks: &mut Chunks,
-) -> Result<Variant> {
+/// Builds the variant of one target: adds its weights and shaders to the store.
+fn variant(store: &mut dyn Store, planned: &Planned<'_>, chunks: &mut Chunks) -> Result<Variant> {
     let target = planned.target;
     // Functions refer to weight slots and their final sizes, so all slots are filled first.
     let mut weights = Weights::new(target);
     let plans = planned.functions.iter().map(|(_, plan)| *plan);
-    let places = plans.map(|plan| weights.add(writer, plan, chunks)).collect::<Result<Vec<_>>>()?;
+    let places = plans.map(|plan| weights.add(store, plan, chunks)).collect::<Result<Vec<_>>>()?;
     let mut pipelines: Vec<Pipeline> = Vec::new();
     let mut known: Pipelines<'_> = BTreeMap::new();
     for step in planned.functions.iter().flat_map(|(_, plan)| &plan.dispatches) {
         let wgsl = step.launch.wgsl.as_str();
         if let Entry::Vacant(place) = known.entry(key(step)) {
-            let shader = modules.get(&(Language::from(target.api.name), wgsl));
-            let shader = shader.ok_or_else(|| Error::internal("bundle", "a module was not emitted"))?;
-            let artifact = match &shader.code {
-                Code::Spirv(words) => writer.spirv(words),
-                Code::Wgsl(text) => writer.artifact(ArtifactKind::Wgsl, text.as_bytes()),
-                Code::Msl(text) => writer.artifact(ArtifactKind::Msl, text.as_bytes()),
-                Code::Hlsl(text) => writer.artifact(ArtifactKind::Hlsl, text.as_bytes()),
-            };
-            let artifact = artifact.map_err(format_error)?;
+            let (artifact, entry) = store.add_shader(Language::from(target.api.name), wgsl)?;
             place.insert(index(pipelines.len())?);
-            pipelines.push(pipeline(step, artifact, &shader.entry));
+            pipelines.push(pipeline(step, artifact, &entry));
         }
     }
     let states = states(planned)?;

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use crate::content::Content;
 use crate::error::{Error, Result};
+use crate::import::listing::ListedTensor;
 use crate::import::safetensors::{hash, map};
 use crate::ir::encoding::{BlockKind, Encoding};
 use crate::ir::op::Constant;
@@ -94,7 +95,16 @@ pub struct Gguf {
     /// Metadata by key.
     pub metadata: BTreeMap<String, Value>,
     tensors: Tensors,
-    hash: [u8; 32],
+    bytes: Content,
+}
+
+/// Metadata and tensor list of a GGUF file, without the tensors' data.
+#[derive(Debug, Clone)]
+pub struct GgufListing {
+    /// Metadata by key.
+    pub metadata: BTreeMap<String, Value>,
+    /// Tensors in file order.
+    pub tensors: Vec<ListedTensor>,
 }
 
 impl Gguf {
@@ -111,16 +121,33 @@ impl Gguf {
     /// Fails if the file is malformed, or contains a tensor of an unsupported type.
     pub fn open(path: &Path) -> Result<Self> {
         let bytes = map(path)?;
-        let fail = |(place, reason): Fault| Error::Model {
-            path: path.to_path_buf(),
-            place,
-            reason,
-            help: HELP.into(),
-        };
-        let (metadata, tensors) = Reader { bytes: &bytes, at: 0 }.file().map_err(fail)?;
-        let mut hasher = blake3::Hasher::new();
-        hash(&mut hasher, &bytes);
-        Ok(Self { metadata, tensors, hash: *hasher.finalize().as_bytes() })
+        let mut reader = Reader { bytes: &bytes, at: 0 };
+        let file = reader.header().and_then(|header| {
+            let tensors = reader.tensors(header.tensors, header.data, header.alignment)?;
+            Ok((header.metadata, tensors))
+        });
+        let (metadata, tensors) = file.map_err(|fault| error(path, fault))?;
+        Ok(Self { metadata, tensors, bytes })
+    }
+
+    /// Reads the metadata and the tensor list of a GGUF file. Unsupported tensor types are no error.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read or its header is malformed.
+    pub fn list(path: &Path) -> Result<GgufListing> {
+        let bytes = map(path)?;
+        let header = Reader { bytes: &bytes, at: 0 }.header().map_err(|fault| error(path, fault))?;
+        let tensors = header.tensors.into_iter().map(|tensor| {
+            let encoding = encoding_of_kind(tensor.kind);
+            ListedTensor {
+                element: type_name(tensor.kind).to_string(),
+                bytes: encoding.as_ref().and_then(|e| byte_size(&tensor.shape, e)).map(|n| n as u64),
+                supported: encoding.is_some(),
+                name: tensor.name,
+                shape: tensor.shape,
+            }
+        });
+        Ok(GgufListing { metadata: header.metadata, tensors: tensors.collect() })
     }
 
     /// Returns the tensor of a name, or `None` if the file has no such tensor.
@@ -133,9 +160,11 @@ impl Gguf {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Returns the BLAKE3 hash of the file.
+    /// Returns the BLAKE3 hash of the file. Reads the whole file.
     pub fn hash(&self) -> [u8; 32] {
-        self.hash
+        let mut hasher = blake3::Hasher::new();
+        hash(&mut hasher, &self.bytes);
+        *hasher.finalize().as_bytes()
     }
 }
 
@@ -146,6 +175,19 @@ type Tensors = BTreeMap<String, Constant>;
 /// Place and reason of an error in a GGUF file.
 type Fault = (String, String);
 
+fn error(path: &Path, (place, reason): Fault) -> Error {
+    Error::Model { path: path.to_path_buf(), place, reason, help: HELP.into() }
+}
+
+/// Contents of a GGUF file before the tensor data.
+struct Header {
+    metadata: Metadata,
+    tensors: Vec<TensorInfo>,
+    /// Byte offset of the tensor data in the file.
+    data: u64,
+    alignment: u64,
+}
+
 struct Reader<'a> {
     bytes: &'a Content,
     at: usize,
@@ -155,12 +197,13 @@ struct Reader<'a> {
 struct TensorInfo {
     name: String,
     shape: Vec<usize>,
-    encoding: Encoding,
+    /// Number of the tensor type.
+    kind: u32,
     offset: u64,
 }
 
 impl Reader<'_> {
-    fn file(mut self) -> Result<(Metadata, Tensors), Fault> {
+    fn header(&mut self) -> Result<Header, Fault> {
         let header = |reason: String| ("header".to_string(), reason);
         let magic: [u8; 4] = self.take().map_err(header)?;
         if &magic != b"GGUF" {
@@ -206,7 +249,7 @@ impl Reader<'_> {
             })?);
         }
         let data = (self.at as u64).next_multiple_of(alignment);
-        Ok((metadata, self.tensors(listed, data, alignment)?))
+        Ok(Header { metadata, tensors: listed, data, alignment })
     }
 
     /// Returns the tensors as constants. The data of all tensors starts at byte offset `data` of the file.
@@ -214,8 +257,11 @@ impl Reader<'_> {
         listed.sort_by(|a, b| (a.offset, &a.name).cmp(&(b.offset, &b.name)));
         let mut constants = BTreeMap::new();
         let mut next_free = 0;
-        for TensorInfo { name, shape, encoding, offset } in listed {
+        for TensorInfo { name, shape, kind, offset } in listed {
             let fail = |reason: String| (format!("tensor `{name}`"), reason);
+            let encoding = encoding_of_kind(kind).ok_or_else(|| {
+                fail(format!("the tensor type {} (number {kind}) is not supported", type_name(kind)))
+            })?;
             if offset % alignment != 0 {
                 return Err(fail(format!(
                     "the tensor's offset {offset} is not a multiple of the alignment {alignment}"
@@ -263,11 +309,8 @@ impl Reader<'_> {
         }
         shape.reverse();
         let kind = self.u32().map_err(fail)?;
-        let encoding = encoding_of_kind(kind).ok_or_else(|| {
-            fail(format!("the tensor type {} (number {kind}) is not supported", type_name(kind)))
-        })?;
         let offset = self.u64().map_err(fail)?;
-        Ok(TensorInfo { name, shape, encoding, offset })
+        Ok(TensorInfo { name, shape, kind, offset })
     }
 
     fn value(&mut self, kind: u32, depth: usize) -> Result<Value, String> {
@@ -378,11 +421,29 @@ fn encoding_of_kind(kind: u32) -> Option<Encoding> {
     })
 }
 
-/// Returns the name of a GGUF tensor type that is not supported, for error messages.
+/// Returns the name of a GGUF tensor type.
 fn type_name(kind: u32) -> &'static str {
     match kind {
+        0 => "F32",
+        1 => "F16",
+        2 => "Q4_0",
+        3 => "Q4_1",
+        6 => "Q5_0",
+        7 => "Q5_1",
+        8 => "Q8_0",
         9 => "Q8_1",
+        10 => "Q2_K",
+        11 => "Q3_K",
+        12 => "Q4_K",
+        13 => "Q5_K",
+        14 => "Q6_K",
         15 => "Q8_K",
+        24 => "I8",
+        25 => "I16",
+        26 => "I32",
+        27 => "I64",
+        28 => "F64",
+        30 => "BF16",
         16..=23 | 29 => "IQ*",
         34 | 35 => "TQ*",
         39 => "MXFP4",

@@ -46,6 +46,7 @@ mod slice;
 mod softmax;
 mod source;
 mod state;
+mod summary;
 mod symbolic_ints;
 mod tensors;
 mod type_constraints;
@@ -64,6 +65,7 @@ use crate::ir::tensor::DType;
 
 pub use remedies::{Remedies, Remedy};
 use source::Source;
+pub use summary::{OpenSize, OperatorUse, PortSummary, Summary};
 
 /// User-specified value or bounds of a symbolic size.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,6 +174,34 @@ pub fn inputs(path: &Path) -> Result<Vec<Declaration>> {
             Err(_) => Declaration { name: info.name().to_string(), dtype: None, shape: None },
         })
         .collect())
+}
+
+/// Summarizes a model file without importing it.
+///
+/// # Errors
+/// Fails if the file cannot be read or is malformed.
+pub fn summary(path: &Path) -> Result<Summary> {
+    let (source, bytes) = Source::open(path)?;
+    Ok(summary::summarize(&lower::decode_model(&source, bytes)?))
+}
+
+/// Returns the BLAKE3 hash of a model file, without its external data.
+///
+/// # Errors
+/// Fails if the file cannot be read.
+pub fn hash(path: &Path) -> Result<[u8; 32]> {
+    let (_, bytes) = Source::open(path)?;
+    Ok(*blake3::hash(&bytes).as_bytes())
+}
+
+/// Imports a model file like [`load`], but leaves the hash zero. So the weights are not read, and the time does not
+/// depend on their size.
+///
+/// # Errors
+/// As for [`load`].
+pub fn load_unhashed(path: &Path, options: &Options) -> Result<Imported> {
+    let (source, bytes) = Source::open(path)?;
+    attempts::import_model(&source, &lower::decode_model(&source, bytes)?, options)
 }
 
 /// Searches for options with which a model file imports, or with which fewer nodes are refused. The result is empty if

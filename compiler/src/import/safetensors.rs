@@ -1,6 +1,6 @@
 //! Weights of a Hugging Face folder: `model.safetensors`, or the shards listed in `model.safetensors.index.json`.
 //!
-//! Files are mapped, and tensors borrow from the mapping. Hashing keeps only a window of a file in memory. Shards must
+//! Files are mapped, and tensors borrow from the mapping. The hash is computed on request and keeps only a window of a file in memory. Shards must
 //! be in the folder. The reference library checks the header (size limit, overlaps, gaps, shapes against byte counts).
 
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use safetensors::{Dtype, SafeTensors};
 
 use crate::content::Content;
 use crate::error::{Error, Result};
+use crate::import::listing::ListedTensor;
 use crate::ir::op::Constant;
 use crate::ir::tensor::DType;
 
@@ -31,7 +32,8 @@ pub fn is_lfs_pointer(bytes: &[u8]) -> bool {
 pub struct Weights {
     folder: PathBuf,
     tensors: BTreeMap<String, Constant>,
-    hash: [u8; 32],
+    /// Mapped files of the checkpoint, in order.
+    files: Vec<Content>,
 }
 
 impl Weights {
@@ -40,26 +42,19 @@ impl Weights {
     /// # Errors
     /// Fails if there is no checkpoint, a shard is outside the folder, or a file is malformed.
     pub fn open(folder: &Path) -> Result<Self> {
-        let mut weights = Self { folder: folder.to_path_buf(), tensors: BTreeMap::new(), hash: [0; 32] };
-        let mut hasher = blake3::Hasher::new();
-        let index = folder.join("model.safetensors.index.json");
-        let one = folder.join("model.safetensors");
-        let files = if index.exists() { shards(folder, &index)? } else { vec![one.clone()] };
-        for path in files {
-            if std::fs::metadata(&path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
-                return Err(missing(&path, if path == one { None } else { Some(&index) }));
-            }
-            let bytes = map(&path)?;
+        let mut weights = Self { folder: folder.to_path_buf(), tensors: BTreeMap::new(), files: Vec::new() };
+        for (path, bytes) in checkpoint_files(folder)? {
             weights.read(&path, &bytes)?;
-            hash(&mut hasher, &bytes);
+            weights.files.push(bytes);
         }
-        weights.hash = *hasher.finalize().as_bytes();
         Ok(weights)
     }
 
-    /// Returns the BLAKE3 hash of the checkpoint's files in order.
+    /// Returns the BLAKE3 hash of the checkpoint's files in order. Reads all files.
     pub fn hash(&self) -> [u8; 32] {
-        self.hash
+        let mut hasher = blake3::Hasher::new();
+        self.files.iter().for_each(|file| hash(&mut hasher, file));
+        *hasher.finalize().as_bytes()
     }
 
     /// Returns a tensor by name.
@@ -111,12 +106,7 @@ impl Weights {
     }
 
     fn read(&mut self, path: &Path, bytes: &Content) -> Result<()> {
-        let malformed = |reason: String| Error::Model {
-            path: path.to_path_buf(),
-            place: "header".into(),
-            reason,
-            help: "download or export the checkpoint again".into(),
-        };
+        let malformed = |reason: String| malformed_header(path, reason);
         let parsed = SafeTensors::deserialize(bytes).map_err(|e| malformed(e.to_string()))?;
         for (name, view) in parsed.iter() {
             let dtype = dtype(view.dtype()).ok_or_else(|| {
@@ -131,6 +121,55 @@ impl Weights {
             }
         }
         Ok(())
+    }
+}
+
+/// Lists the tensors of a folder's checkpoint without reading their data. Unsupported element types are no error.
+///
+/// # Errors
+/// Fails if there is no checkpoint, a shard is outside the folder, or a header is malformed.
+pub fn list(folder: &Path) -> Result<Vec<ListedTensor>> {
+    let mut listed = Vec::new();
+    for (path, bytes) in checkpoint_files(folder)? {
+        let (_, metadata) =
+            SafeTensors::read_metadata(&bytes).map_err(|e| malformed_header(&path, e.to_string()))?;
+        for (name, info) in metadata.tensors() {
+            let (start, end) = info.data_offsets;
+            listed.push(ListedTensor {
+                name,
+                element: format!("{:?}", info.dtype),
+                shape: info.shape.clone(),
+                bytes: Some(end.saturating_sub(start) as u64),
+                supported: dtype(info.dtype).is_some(),
+            });
+        }
+    }
+    listed.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(listed)
+}
+
+/// Maps the checkpoint's files of a folder, in order.
+fn checkpoint_files(folder: &Path) -> Result<Vec<(PathBuf, Content)>> {
+    let index = folder.join("model.safetensors.index.json");
+    let one = folder.join("model.safetensors");
+    let files = if index.exists() { shards(folder, &index)? } else { vec![one.clone()] };
+    let mut mapped = Vec::with_capacity(files.len());
+    for path in files {
+        if std::fs::metadata(&path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
+            return Err(missing(&path, if path == one { None } else { Some(&index) }));
+        }
+        let bytes = map(&path)?;
+        mapped.push((path, bytes));
+    }
+    Ok(mapped)
+}
+
+fn malformed_header(path: &Path, reason: String) -> Error {
+    Error::Model {
+        path: path.to_path_buf(),
+        place: "header".into(),
+        reason,
+        help: "download or export the checkpoint again".into(),
     }
 }
 

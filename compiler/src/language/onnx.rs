@@ -62,6 +62,17 @@ enum Role {
 /// # Errors
 /// If the file cannot be imported, or a size of the entry points is invalid.
 pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<OnnxLanguageModel>> {
+    let Some(mut model) = load_unhashed(path, dims, longest)? else { return Ok(None) };
+    model.whole.hash = onnx::hash(path)?;
+    Ok(Some(model))
+}
+
+/// Loads a file like [`load`], but leaves the hash zero. So the weights are not read, and the time does not depend on
+/// their size.
+///
+/// # Errors
+/// As for [`load`].
+pub fn load_unhashed(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<OnnxLanguageModel>> {
     let Some(model) = ModelInputs::from_declarations(onnx::inputs(path)?, dims) else { return Ok(None) };
     let usual = longest.unwrap_or(i64::MAX).min(DEFAULT_CONTEXT);
     let given = |name: &str| dims.get(name).copied();
@@ -107,6 +118,16 @@ pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<Onn
     }
     Ok(Some(OnnxLanguageModel { whole, entry_points, notes }))
 }
+
+/// Returns true if a file has the inputs of a decoder with KV caches, so that [`load`] tries to make it a language
+/// model.
+///
+/// # Errors
+/// If the file cannot be read or is malformed.
+pub fn has_caches(path: &Path) -> Result<bool> {
+    Ok(ModelInputs::from_declarations(onnx::inputs(path)?, &Dims::new()).is_some())
+}
+
 /// Result of rewriting an imported graph as an entry point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rewrite {
@@ -226,7 +247,7 @@ impl ModelInputs {
         }
         options.dims.insert(PAST.to_string(), past);
         options.dims.extend(seq.map(|(name, bounds)| (name.to_string(), spec(bounds))));
-        onnx::load(path, &options)
+        onnx::load_unhashed(path, &options)
     }
 
     /// Rewrites an imported language model's graph as an entry point.

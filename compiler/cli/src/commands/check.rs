@@ -1,4 +1,7 @@
-//! `driftc check`: checks whether a bundle is intact and runs on this device.
+//! `driftc check`: checks whether a bundle is intact and runs on this device, or whether a model compiles for this
+//! device and could run on it.
+
+mod model;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,14 +12,21 @@ use drift_runtime::device::{choose_variant, probe, unmet};
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
+use crate::model::is_model;
+use crate::model_args::ModelOptions;
 use crate::output::Out;
 use crate::session::DeviceArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// Bundle to check
-    #[arg(value_name = "OUT.drift")]
-    bundle: PathBuf,
+    /// Bundle or model to check; a model is compiled, but nothing is written
+    #[arg(value_name = "OUT.drift | MODEL")]
+    path: PathBuf,
+    /// Compile the model for this target profile: a name or a TOML file (default: best fit for the device)
+    #[arg(short, long, value_name = "TARGET")]
+    target: Option<String>,
+    #[command(flatten)]
+    options: ModelOptions,
     #[command(flatten)]
     device: DeviceArgs,
     /// Print one JSON document
@@ -41,7 +51,14 @@ struct Variant {
 }
 
 pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<()> {
-    let bundle = Bundle::open(&args.bundle)?;
+    if is_model(&args.path) {
+        return model::run(args, out);
+    }
+    if args.target.is_some() || args.options.has_input_options() {
+        return Err(Failure::usage("--target, --dim, --const and --like need a model, but this is a bundle")
+            .help("compile the model again with these options"));
+    }
+    let bundle = Bundle::open(&args.path)?;
     bundle.verify()?;
     let device = probe(args.device.device.as_deref())?;
     let manifest = bundle.manifest();
@@ -59,7 +76,7 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<()> {
     if args.json {
         out.json(&report)?;
     } else {
-        writeln!(out, "bundle   {}, intact", args.bundle.display())?;
+        writeln!(out, "bundle   {}, intact", args.path.display())?;
         writeln!(out, "device   {} ({})", report.device, report.driver)?;
         for variant in &report.variants {
             let chosen = report.fits.as_deref() == Some(&variant.target);

@@ -1,8 +1,10 @@
-//! `driftc explain`: shows each node's candidates with their costs and reasons, the layout and memory of the result,
-//! the dispatches, and the changes by passes.
+//! `driftc explain`: lists the selected kernel of each node with its estimated time. For one node or on request, shows
+//! every candidate with its cost and reason, the layout and memory of the result, the dispatches, and the changes by
+//! passes.
 
 mod print;
 mod report;
+mod table;
 
 use std::io::Write;
 
@@ -18,6 +20,7 @@ use crate::specialize::SpecializeArgs;
 use crate::tuning::TuningArgs;
 use print::{print, print_parameters};
 use report::{Function, Report, function_report, parameter_sources};
+use table::print_table;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
@@ -30,9 +33,12 @@ pub(crate) struct ExplainArgs {
     tuning: TuningArgs,
     #[command(flatten)]
     specialize: SpecializeArgs,
-    /// Show only the node with this name in the model
+    /// Show all candidates of the node with this name in the model
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    /// Show all candidates of every node, in graph order
+    #[arg(long, conflicts_with = "node")]
+    all: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -63,7 +69,13 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
         if functions.len() > 1 {
             writeln!(out, "function {}", report.function)?;
         }
-        print(report, args.node.is_some(), out)?;
+        match args.node.is_some() || args.all {
+            true => print(report, args.node.is_some(), out)?,
+            false => print_table(report, out)?,
+        }
+    }
+    if args.node.is_none() && !args.all {
+        writeln!(out, "\n--node NAME shows the candidates of a node, --all the candidates of every node")?;
     }
     print_parameters(&parameters, out)
 }

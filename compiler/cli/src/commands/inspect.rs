@@ -1,7 +1,8 @@
-//! `driftc inspect`: shows the contents of a bundle.
+//! `driftc inspect`: shows the contents of a bundle or a model.
 
 mod html;
 mod live_ranges;
+mod model;
 mod print;
 mod report;
 
@@ -10,20 +11,21 @@ use std::path::PathBuf;
 use clap::Args;
 use drift_runtime::Bundle;
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
+use crate::model::is_model;
 use crate::output::{Out, write_file};
 use print::print;
 use report::bundle_report;
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// Bundle to inspect
-    #[arg(value_name = "OUT.drift")]
-    bundle: PathBuf,
-    /// List every dispatch
+    /// Bundle or model to inspect; driftc reads no weights of a model
+    #[arg(value_name = "OUT.drift | MODEL")]
+    path: PathBuf,
+    /// List every dispatch of a bundle
     #[arg(long)]
     dispatches: bool,
-    /// Write an HTML page with sections, memory over time and dispatches
+    /// Write an HTML page of a bundle with its interface, sections, memory over time and dispatches
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
     /// Print one JSON document
@@ -32,9 +34,16 @@ pub(crate) struct InspectArgs {
 }
 
 pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<()> {
-    let bundle = Bundle::open(&args.bundle)?;
+    if is_model(&args.path) {
+        if args.dispatches || args.html.is_some() {
+            return Err(Failure::usage("--dispatches and --html need a bundle, but this is a model")
+                .help("compile the model, then inspect the bundle"));
+        }
+        return model::run(&args.path, args.json, out);
+    }
+    let bundle = Bundle::open(&args.path)?;
     bundle.verify()?;
-    let report = bundle_report(&bundle, args.bundle.display().to_string(), args.dispatches)?;
+    let report = bundle_report(&bundle, args.path.display().to_string(), args.dispatches)?;
     if let Some(path) = &args.html {
         let page = html::page(&report, &bundle.manifest().variants);
         return write_file(path, |file| file.write_all(page.as_bytes()));

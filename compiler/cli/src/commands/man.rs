@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Command};
-use clap_mangen::Man;
 
 use crate::failure::Result;
+use crate::manual::write_page;
 use crate::output::{Out, make_folder, write_file};
 
 #[derive(Debug, Args)]
@@ -19,17 +19,18 @@ pub(crate) struct ManArgs {
 pub(crate) fn run(args: &ManArgs, mut parser: Command, out: &mut Out) -> Result<()> {
     parser.build();
     let Some(folder) = &args.output_dir else {
-        return Ok(Man::new(parser).render(out)?);
+        return Ok(write_page(&parser, "driftc", out)?);
     };
     make_folder(folder)?;
-    let pages: Vec<(String, Man)> = parser
-        .get_subcommands()
-        .filter(|c| c.get_name() != "help")
-        .map(|c| (format!("driftc-{}", c.get_name()), Man::new(c.clone())))
+    let commands = parser.get_subcommands().filter(|c| c.get_name() != "help");
+    let pages: Vec<(String, &Command)> = commands
+        .map(|c| (format!("driftc-{}", c.get_name()), c))
+        .chain([("driftc".to_owned(), &parser)])
         .collect();
-    for (name, page) in pages.into_iter().chain([("driftc".to_owned(), Man::new(parser))]) {
+    for (name, command) in pages {
         let path = folder.join(format!("{name}.1"));
-        write_file(&path, |file| page.render(&mut &mut *file))?;
+        let short = name.strip_prefix("driftc-").unwrap_or(&name);
+        write_file(&path, |file| write_page(command, short, file))?;
         writeln!(out, "{}", path.display())?;
     }
     Ok(())

@@ -43,15 +43,15 @@ pub(crate) enum Command {
     Perplexity(perplexity::PerplexityArgs),
     /// Compare results on this device with the CPU reference and find the first wrong tensor
     Verify(verify::VerifyArgs),
-    /// Show the contents of a bundle
+    /// Show the contents of a bundle, or what a model needs
     Inspect(inspect::InspectArgs),
-    /// Show the kernel candidates of each node, their costs and the selected one
+    /// List the selected kernel of each node, or show all candidates with their costs
     Explain(explain::ExplainArgs),
     /// Estimate latency, memory, bundle size and the most expensive nodes for a target
     Estimate(estimate::EstimateArgs),
-    /// Check whether this device can run a bundle
+    /// Check whether this device can run a bundle or a model
     Check(check::CheckArgs),
-    /// Measure the load time, run time and dispatch times of a bundle
+    /// Measure run and dispatch times, or the tokens per second of a language model
     Bench(bench::BenchArgs),
     /// Compare two bundles
     Diff(diff::DiffArgs),

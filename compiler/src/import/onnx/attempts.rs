@@ -25,24 +25,30 @@ use crate::ir::graph::Graph;
 /// Maximum bytes of a tensor whose size depends on assumed bounds: the size of a buffer that every device can bind.
 const MAX_TENSOR_BYTES: i64 = 128 << 20;
 
-/// Imports a model. If necessary, tries several assumptions about the bounds of symbolic sizes.
+/// Imports the bytes of a model file.
 pub(super) fn import(source: &Source, bytes: Bytes, options: &Options) -> Result<Imported> {
     let hash = *blake3::hash(&bytes).as_bytes();
     let model = lower::decode_model(source, bytes)?;
+    Ok(Imported { hash, ..import_model(source, &model, options)? })
+}
+
+/// Imports a decoded model. If necessary, tries several assumptions about the bounds of symbolic sizes. The hash of the
+/// result is zero.
+pub(super) fn import_model(source: &Source, model: &ModelProto, options: &Options) -> Result<Imported> {
     let mut options = with_sample_shapes(options);
     let mut constants = Vec::new();
-    let mut result = lower::lower_model(source, &model, &options, 0);
+    let mut result = lower::lower_model(source, model, &options, 0);
     if let Err(error) = &result {
-        constants = fix_samples(source, &model, &mut options, count_refused(error));
+        constants = fix_samples(source, model, &mut options, count_refused(error));
         if !constants.is_empty() {
-            result = lower::lower_model(source, &model, &options, 0);
+            result = lower::lower_model(source, model, &options, 0);
         }
     }
     for attempt in 1..ASSUMPTIONS {
         if !matches!(result, Err(Error::Unsupported { .. } | Error::Node { .. })) {
             break;
         }
-        let other = lower::lower_model(source, &model, &options, attempt);
+        let other = lower::lower_model(source, model, &options, attempt);
         if other.is_ok() {
             result = other;
         }
@@ -76,7 +82,7 @@ pub(super) fn import(source: &Source, bytes: Bytes, options: &Options) -> Result
         a.role.typical().first().map_or(low, |size| (*size).min(high).max(low))
     };
     let assumed = assumed.iter().map(|a| (a.symbol.clone(), usual(a))).collect();
-    Ok(Imported { graph, notes, hash, external: source.files(), assumed, constants })
+    Ok(Imported { graph, notes, hash: [0; 32], external: source.files(), assumed, constants })
 }
 
 /// Returns the number of refused nodes in an import error; `usize::MAX` for an error that refuses no nodes.

@@ -1,5 +1,8 @@
-//! Self-contained HTML page of a bundle: sections, memory over time with and without reuse, and dispatches. The page is
+//! Self-contained HTML page of a bundle: sections, requirements, inputs and outputs, memory over time with and without
+//! reuse, and dispatches. The page is
 //! a pure function of the bundle.
+
+mod interface;
 
 use std::fmt::Write;
 
@@ -40,7 +43,8 @@ pub(super) fn page(report: &Report<'_>, variants: &[Variant]) -> String {
     ));
     page.facts(report);
     page.sections(report);
-    for variant in variants {
+    page.legend();
+    for (variant, described) in variants.iter().zip(&report.variants) {
         page.put(format_args!("<h2>Variant {}</h2>\n", escape(&variant.target)));
         let weights: u64 = variant.weights.iter().map(|w| w.size).sum();
         page.put(format_args!(
@@ -49,8 +53,12 @@ pub(super) fn page(report: &Report<'_>, variants: &[Variant]) -> String {
             bytes(weights),
             bytes(variant.device_memory())
         ));
-        for (function, label) in variant.functions.iter().zip(function_labels(variant)) {
-            page.function(variant, function, &label);
+        page.requirements(&described.requirements);
+        let functions = variant.functions.iter().zip(&described.functions);
+        for ((function, ports), label) in functions.zip(function_labels(variant)) {
+            page.put(format_args!("<h3>Function {}</h3>\n", escape(&label)));
+            page.ports(ports);
+            page.function(variant, function);
         }
     }
     page.put(format_args!("</body>\n</html>\n"));
@@ -114,9 +122,8 @@ impl Page {
         }
     }
 
-    fn function(&mut self, variant: &Variant, function: &Function, label: &str) {
+    fn function(&mut self, variant: &Variant, function: &Function) {
         let (m, n) = (&function.memory, function.dispatches.len());
-        self.put(format_args!("<h3>Function {}</h3>\n", escape(label)));
         for s in &function.symbols {
             self.put(format_args!("<p>{} is in {}..={}.</p>\n", escape(&s.name), s.min, s.max));
         }
