@@ -4,11 +4,13 @@
 //! errors to standard error. The exit code is 0 on success, 1 for a bad input or an unsuitable device, and 2 for a
 //! wrong command line.
 
+mod answer_printer;
 mod arrays;
 mod bundle_sizes;
 mod bytes_read;
 mod cache;
 mod calibration;
+mod chat_command;
 mod cli_help;
 mod commands;
 mod compare;
@@ -17,7 +19,9 @@ mod divergence;
 mod expression;
 mod failure;
 mod finish;
+mod interrupt;
 mod language;
+mod line_input;
 mod lowering;
 mod measure;
 mod model;
@@ -25,6 +29,7 @@ mod model_args;
 mod npy;
 mod output;
 mod progress;
+mod prompt_text;
 mod reused;
 mod roofline;
 mod sample_sizes;
@@ -32,7 +37,6 @@ mod session;
 mod specialize;
 mod target_args;
 mod token_ids;
-mod token_printer;
 mod tokenizer_notes;
 mod trace;
 mod trials;
