@@ -2,6 +2,10 @@
 //!
 //! The tested model is hand-made: its tokens are words, and after each word one other word is the most likely next token.
 
+#[cfg(unix)]
+#[path = "talk/terminal.rs"]
+mod terminal;
+
 use drift_tests::settings;
 use std::fs;
 use std::io::Write;
@@ -366,23 +370,129 @@ fn logits_and_perplexity() {
 #[test]
 fn a_chat_remembers_and_forgets() {
     let bundle = PLACE.path("model.drift");
-    let said = "one two\n\nthree\n/reset\n/help\nfour\n/exit\nfive\n";
+    let said = "one two\n\nthree\n/reset\n/rset\n/help\nfour\n/exit\nfive\n";
     let (out, err) = PLACE.done_with(&["chat", &bundle], said);
     assert_eq!(out, " aye captain\n aye captain\n aye captain\n");
-    // The second question extends the KV cache, the third one starts again.
+    // The second question extends the KV cache. The third one has only the role in common with the first one.
     let prompts: Vec<&str> = err.lines().filter(|line| line.contains("prompt")).collect();
-    let counts: Vec<bool> = ["prompt 4 tokens", "prompt 3 tokens", "prompt 3 tokens"]
+    let counts: Vec<bool> = ["prompt 4 tokens", "prompt 3 tokens", "prompt 2 tokens"]
         .iter()
         .zip(&prompts)
         .map(|(n, line)| line.contains(n))
         .collect();
     assert_eq!(counts, [true; 3], "{prompts:?}");
-    assert!(err.contains("no command /help"), "{err}");
+    assert!(err.contains("did you mean /reset?") && err.contains("/regen"), "{err}");
     // A question beyond the context length is dropped, and the chat continues.
     let long = format!("{}\nzig\n", "zig ".repeat(CONTEXT));
     let (out, err) = PLACE.done_with(&["chat", &bundle], &long);
     assert_eq!(out.trim(), "aye captain");
     assert!(err.contains("the context is full") && err.contains("forgotten"), "{err}");
+    assert!(err.contains("/reset") && err.contains("--dim context=N"), "{err}");
+}
+
+#[test]
+fn a_chat_is_saved_loaded_and_regenerated() {
+    let bundle = PLACE.path("model.drift");
+    let (saved, again, system) =
+        (PLACE.path("talk.json"), PLACE.path("again.json"), PLACE.path("system.txt"));
+    fs::write(&system, "zig zag\n").unwrap();
+    let said = format!("/regen\none two\n/save {saved}\n/regen\n/system two\n/save {again}\n/save\n");
+    let (out, err) = PLACE.done_with(&["chat", &bundle, "--system-file", &system], &said);
+    assert_eq!(out, " aye captain\n aye captain\n");
+    assert!(err.contains("has no answer yet") && err.contains("saved 3 messages"), "{err}");
+    assert!(err.contains("/save needs the name of a file"), "{err}");
+    let messages = |path: &str| -> Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
+    let message = |role: &str, content: &str| json!({"role": role, "content": content});
+    let talk = [message("user", "one two"), message("assistant", " aye captain")];
+    assert_eq!(messages(&saved), json!([message("system", "zig zag"), talk[0], talk[1]]));
+    assert_eq!(messages(&again), json!([message("system", "two"), talk[0], talk[1]]));
+    // Errors of commands and of the chat template do not end the chat.
+    let said = format!(
+        "/load {}\n/load {}\n/load {saved}\nthree\n/system\n/save {again}\n/reset\nzag\nfour\n",
+        PLACE.path("none.json"),
+        PLACE.path("system.txt")
+    );
+    let (out, err) = PLACE.done_with(&["chat", &bundle, "--stop", "captain"], &said);
+    assert_eq!(out, " aye \n aye \n");
+    for says in ["none.json", "not a conversation", "loaded 3 messages", "no zag first"] {
+        assert!(err.contains(says), "{err}");
+    }
+    let next = [message("user", "three"), message("assistant", " aye ")];
+    assert_eq!(messages(&again), json!([talk[0], talk[1], next[0], next[1]]));
+}
+
+#[test]
+fn prompts_come_from_files_and_standard_input() {
+    let (bundle, file) = (PLACE.path("model.drift"), PLACE.path("prompt.txt"));
+    fs::write(&file, "one two\r\n").unwrap();
+    let generate = |args: &[&str], input: &str| {
+        PLACE.done_with(&[&["generate", &bundle, "--max-tokens", "3"], args].concat(), input).0
+    };
+    assert_eq!(generate(&["--prompt-file", &file], "five\n"), " three four five\n");
+    assert_eq!(generate(&["--prompt", "-"], "five\n"), " six seven eight\n");
+    assert_eq!(generate(&[], "five six"), " seven eight nine\n");
+    assert_eq!(generate(&["--chat", "--system-file", &file], "five six"), " aye captain\n");
+    let refused = |args: &[&str], code, says: &str| {
+        PLACE.refused(&[&["generate", &bundle], args].concat(), code, says);
+    };
+    refused(&["--prompt-file", &PLACE.path("none.txt")], 1, "none.txt");
+    refused(&["--prompt-file", &file, "--prompt", "one"], 2, "--prompt");
+    refused(&["--prompt", "one", "--system-file", &file], 2, "need --chat");
+    refused(&["--prompt", "one", "--system", "two", "--system-file", &file, "--chat"], 2, "--system");
+    fs::write(&file, [b'o', 0xff]).unwrap();
+    refused(&["--prompt-file", &file], 1, "UTF-8");
+}
+
+#[test]
+fn texts_end_before_stop_strings() {
+    let bundle = PLACE.path("model.drift");
+    let args = ["generate", &bundle, "--prompt", "one two", "--stop", "never", "--stop", "e six"];
+    let (out, err) = PLACE.done(&args);
+    assert_eq!(out, " three four fiv\n");
+    assert!(err.contains("decode 3 tokens") && !err.contains("cut after"), "{err}");
+    // A stop string of one token at the start leaves no text.
+    assert_eq!(PLACE.done(&["generate", &bundle, "-p", "one", "--stop", " "]).0, "\n");
+    PLACE.refused(&["generate", &bundle, "-p", "one", "--stop", ""], 2, "--stop");
+    // Each follower is far more likely than the other words, which `--min-p` excludes.
+    let hot = ["--temperature", "3", "--max-tokens", "8", "--seed", "7"];
+    let args = [&["generate", &bundle, "-p", "one two"], &hot[..]].concat();
+    let likely = " three four five six seven eight nine ten\n";
+    assert_ne!(PLACE.done(&args).0, likely);
+    assert_eq!(PLACE.done(&[&args[..], &["--min-p", "0.9"]].concat()).0, likely);
+    PLACE.refused(&[&args[..], &["--min-p", "1.5"]].concat(), 2, "min_p");
+}
+
+#[test]
+fn generate_reports_json() {
+    let (bundle, bare, dim) = (PLACE.path("model.drift"), PLACE.path("bare"), format!("context={CONTEXT}"));
+    let json = |args: &[&str]| -> Value {
+        let (out, err) = PLACE.done(&[&["generate"], args, &["--json"]].concat());
+        assert!(!err.contains("tokens/s"), "{err}");
+        serde_json::from_str(&out).unwrap()
+    };
+    let found = json(&[&bundle, "--prompt", "seven eight"]);
+    assert_eq!(found["text"], " nine ten");
+    assert_eq!((&found["finish_reason"], &found["stop"]), (&json!("end_token"), &Value::Null));
+    assert_eq!((&found["prompt_tokens"], &found["generated_tokens"]), (&json!(3), &json!(3)));
+    assert_eq!((&found["model"], &found["seed"]), (&json!(bundle), &json!(0)));
+    assert!(found["prompt_tokens_per_second"].as_f64().unwrap() > 0.0, "{found}");
+    assert!(found["decode_tokens_per_second"].as_f64().unwrap() > 0.0, "{found}");
+    assert_eq!(found.get("ids"), None);
+    let args = ["--prompt", "zig zag zig zag", "--max-tokens", "12", "--seed", "5", "--draft", "ngram"];
+    let found = json(&[&[&bundle[..]], &args[..]].concat());
+    assert_eq!((&found["finish_reason"], &found["seed"]), (&json!("length"), &json!(5)));
+    let accepted = found["accepted_draft_tokens"].as_u64().unwrap();
+    assert!(accepted > 0 && accepted <= found["draft_tokens"].as_u64().unwrap(), "{found}");
+    let found = json(&[&bundle, "--prompt", "one", "--stop", " five"]);
+    assert_eq!((&found["finish_reason"], &found["stop"]), (&json!("stop_string"), &json!(" five")));
+    assert_eq!(found["text"], " two three four");
+    let ids = PLACE.ids("json.npy", &[0, 1]);
+    let found = json(&[&bundle, "--ids", &ids, "--max-tokens", "2"]);
+    assert_eq!((&found["text"], &found["ids"]), (&json!(" two three"), &json!([2, 3])));
+    let found = json(&[&bare, "--dim", &dim, "--ids", &ids, "--max-tokens", "2"]);
+    assert_eq!((&found["text"], &found["ids"]), (&Value::Null, &json!([2, 3])));
+    let stopped = ["generate", &bare, "--dim", &dim, "--ids", &ids, "--stop", "x"];
+    PLACE.refused(&stopped, 2, "--stop needs a model with a tokenizer");
 }
 
 #[test]

@@ -5,7 +5,9 @@ mod common;
 
 use common::language::{Toy, VOCABULARY};
 use drift_runtime::format::HostType;
-use drift_runtime::{Draft, Error, Generator, Options, Report, Request, Sampling, Session, StopReason};
+use drift_runtime::{
+    Draft, Error, Generator, Observer, Options, Report, Request, Sampling, Session, StopReason,
+};
 
 const PROMPT: [u32; 5] = [3, 14, 15, 9, 26];
 
@@ -206,7 +208,14 @@ fn draft_tokens_change_only_the_number_of_runs() {
 #[test]
 fn samples_depend_only_on_the_seed() {
     let toy = Toy { memory: false, ..Toy::default() };
-    let sampling = Sampling { temperature: 0.9, top_k: 12, top_p: 0.95, repetition_penalty: 1.1, seed: 7 };
+    let sampling = Sampling {
+        temperature: 0.9,
+        top_k: 12,
+        top_p: 0.95,
+        repetition_penalty: 1.1,
+        seed: 7,
+        ..Sampling::default()
+    };
     let request = Request { max_tokens: 60, sampling: sampling.clone(), ..Request::default() };
     let mut texts = Vec::new();
     for (frames, mut draft) in [
@@ -231,6 +240,130 @@ fn samples_depend_only_on_the_seed() {
     generator.set_tokens(&PROMPT).unwrap();
     run(&mut generator, &Request { sampling: greedy, ..tokens(60) }, &mut Draft::None);
     assert_eq!(generator.tokens(), toy.greedy(&PROMPT, 60));
+}
+
+#[test]
+fn min_p_limits_sampling_to_likely_tokens() {
+    let toy = Toy { memory: false, ..Toy::default() };
+    // Draws tokens. Returns them, and the lowest probability of one of them relative to the most likely token.
+    let drawn = |min_p: f32, draft: &mut Draft| {
+        let mut generator = load(toy, 2);
+        generator.append(&PROMPT).unwrap();
+        let sampling = Sampling { temperature: 2.0, min_p, seed: 3, ..Sampling::default() };
+        run(&mut generator, &Request { sampling, ..tokens(80) }, draft);
+        let tokens = generator.tokens().to_vec();
+        let relative = (5..tokens.len()).map(|at| {
+            let logits = toy.logits(&tokens[..at]);
+            let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            ((logits[tokens[at] as usize] - most) / 2.0).exp()
+        });
+        let least = relative.fold(1.0, f32::min);
+        (tokens, least)
+    };
+    let (unlimited, least) = drawn(0.0, &mut Draft::None);
+    assert!(least < 0.3, "{least}");
+    let (limited, least) = drawn(0.3, &mut Draft::None);
+    assert!((0.3..0.9).contains(&least), "{least}");
+    assert_ne!(limited, unlimited);
+    assert_eq!(drawn(0.3, &mut Draft::NGram).0, limited);
+    assert_eq!(drawn(1.0, &mut Draft::None).1, 1.0);
+}
+
+/// Observer that records the events of a generation, and stops it once `stop_at` prompt tokens are read.
+#[derive(Default)]
+struct Record {
+    progress: Vec<(usize, usize)>,
+    tokens: Vec<(u32, Option<Vec<f32>>)>,
+    stop_at: Option<usize>,
+}
+
+impl Observer for Record {
+    fn prompt(&mut self, read: usize, total: usize) -> bool {
+        self.progress.push((read, total));
+        self.stop_at.is_none_or(|stop| read < stop)
+    }
+
+    fn token(&mut self, id: u32, logits: Option<&[f32]>) -> bool {
+        self.tokens.push((id, logits.map(<[f32]>::to_vec)));
+        true
+    }
+}
+
+#[test]
+fn the_progress_of_a_prompt_is_reported() {
+    let toy = Toy::default();
+    let text = prompt(100);
+    for frames in [1, 3] {
+        let mut generator = load(toy, frames);
+        generator.append(&text).unwrap();
+        let mut record = Record::default();
+        generator.generate_observed(&tokens(3), &mut Draft::None, &mut record).unwrap();
+        assert_eq!(record.progress, [(0, 100), (32, 100), (64, 100), (96, 100)]);
+        let ids: Vec<u32> = record.tokens.iter().map(|(id, _)| *id).collect();
+        assert_eq!(ids, toy.greedy(&text, 3)[100..]);
+        assert!(record.tokens.iter().all(|(_, logits)| logits.is_none()));
+        // Only tokens that the KV cache lacks are counted: the last generated token, and 40 new tokens.
+        generator.append(&text[..40]).unwrap();
+        let mut record = Record::default();
+        let before = generator.tokens().to_vec();
+        generator.generate_observed(&tokens(1), &mut Draft::NGram, &mut record).unwrap();
+        assert_eq!(record.progress, [(0, 41), (32, 41)]);
+        assert_eq!(generator.tokens(), toy.greedy(&before, 1));
+    }
+}
+
+#[test]
+fn an_observer_stops_a_prompt() {
+    let toy = Toy::default();
+    let text = prompt(100);
+    for draft in [&mut Draft::None, &mut Draft::NGram] {
+        let mut generator = load(toy, 2);
+        generator.append(&text).unwrap();
+        let mut record = Record { stop_at: Some(64), ..Record::default() };
+        let report = generator.generate_observed(&tokens(3), draft, &mut record).unwrap();
+        assert_eq!((report.stop_reason, report.tokens), (StopReason::Callback, 0));
+        assert_eq!((report.prompt_tokens, record.tokens.len()), (64, 0));
+        assert_eq!(generator.tokens(), text);
+        // The tokens read so far stay in the KV cache.
+        let (_, report) = run(&mut generator, &tokens(20), draft);
+        assert_eq!(report.prompt_tokens, 36);
+        assert_eq!(generator.tokens(), toy.greedy(&text, 20));
+        // After a stop, another prompt with a common prefix is read too.
+        let mut other = text[..70].to_vec();
+        other.extend([1, 2, 3]);
+        generator.set_tokens(&[]).unwrap();
+        generator.append(&text).unwrap();
+        let mut record = Record { stop_at: Some(1), ..Record::default() };
+        generator.generate_observed(&tokens(3), draft, &mut record).unwrap();
+        assert_eq!(generator.set_tokens(&other).unwrap(), 32);
+        run(&mut generator, &tokens(9), draft);
+        assert_eq!(generator.tokens(), toy.greedy(&other, 9));
+    }
+}
+
+#[test]
+fn an_observer_receives_the_logits_of_each_token() {
+    let toy = Toy { memory: false, ..Toy::default() };
+    let expected = toy.greedy(&PROMPT, 50);
+    let sampling = Sampling { temperature: 1.0, seed: 2, ..Sampling::default() };
+    for (mut draft, sampling) in
+        [(Draft::None, None), (Draft::NGram, None), (Draft::NGram, Some(sampling))].into_iter()
+    {
+        let mut generator = load(toy, 2);
+        generator.append(&PROMPT).unwrap();
+        let mut record = Record::default();
+        let greedy = sampling.is_none();
+        let request = Request { logits: true, sampling: sampling.unwrap_or_default(), ..tokens(45) };
+        let report = generator.generate_observed(&request, &mut draft, &mut record).unwrap();
+        assert_eq!(report.draft_tokens > 0, matches!(draft, Draft::NGram));
+        assert_eq!(record.tokens.len(), 45);
+        for (at, (id, logits)) in record.tokens.iter().enumerate() {
+            let before = &generator.tokens()[..5 + at];
+            assert_eq!(logits.as_deref(), Some(&toy.logits(before)[..]), "token {at}");
+            assert_eq!(*id, generator.tokens()[5 + at]);
+        }
+        assert_eq!(generator.tokens()[..50] == expected, greedy);
+    }
 }
 
 #[test]

@@ -98,6 +98,11 @@ pub(crate) fn pipeline_cache_path(bundle: &Bundle, folder: Option<&Path>) -> Opt
     Some(folder.join(format!("{}.pipelines", hash.get(..32)?)))
 }
 
+/// Path of the file with earlier inputs of `driftc chat`. Returns `None` without a cache folder.
+pub(crate) fn chat_history_path(folder: Option<&Path>) -> Option<PathBuf> {
+    Some(make_private(folder).ok()?.join("chat_history"))
+}
+
 /// Target profiles to compile for, best first: the requested profile, or the built-in profile of the device followed by
 /// a profile that is generated from the driver's properties.
 pub(crate) fn profiles(device: &DeviceInfo, target: Option<&str>) -> Result<Vec<TargetProfile>> {

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use drift_chat::{PromptEncoder, TextRequest};
 use drift_runtime::{Bundle, Draft, Generator, Options, Report, Request, Sampling, Session};
 
-use crate::cache::{cached_bundle, pipeline_cache_path};
+use crate::cache::{cached_bundle, chat_history_path, pipeline_cache_path};
 use crate::cli_help::{DEVICE_OPTIONS, GENERATION_OPTIONS};
 use crate::failure::{Failure, Result};
 use crate::model::is_model;
@@ -35,7 +36,6 @@ pub(crate) struct LanguageModelArgs {
     options: ModelOptions,
     /// Cache compiled models and driver pipelines in this folder (default: driftc in the user's cache folder)
     #[arg(long, value_name = "DIR", help_heading = DEVICE_OPTIONS)]
-    #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
     #[command(flatten)]
     device: DeviceArgs,
@@ -58,16 +58,19 @@ pub(crate) struct GenerationArgs {
     /// Sample from the most likely tokens with total probability P
     #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true, help_heading = GENERATION_OPTIONS)]
     top_p: f32,
-    /// Sample only from tokens with at least P times the probability of the most likely token
+    /// Sample only from tokens with at least P times the probability of the most likely token (default: no minimum)
     #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true, allow_negative_numbers = true, help_heading = GENERATION_OPTIONS)]
     min_p: f32,
     /// Penalize tokens already in the text by the factor R; 1 disables the penalty
     #[arg(long, value_name = "R", default_value_t = 1.0, allow_negative_numbers = true, help_heading = GENERATION_OPTIONS)]
     repetition_penalty: f32,
-    /// Set the seed of the random numbers for sampling
+    /// Set the seed of the random numbers for sampling; equal seeds give equal texts
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = GENERATION_OPTIONS)]
     seed: u64,
-    /// Use draft tokens from n-grams of the text (ngram) or from a smaller model with the same tokenizer
+    /// End the text before this text; can be given several times
+    #[arg(long, value_name = "TEXT", help_heading = GENERATION_OPTIONS)]
+    stop: Vec<String>,
+    /// Use draft tokens from n-grams of the text (ngram) or from a smaller model with the same tokenizer (default: none)
     #[arg(long, value_name = "ngram | OUT.drift | MODEL", help_heading = GENERATION_OPTIONS)]
     draft: Option<String>,
 }
@@ -90,8 +93,31 @@ impl OpenedBundle {
 }
 
 impl GenerationArgs {
-    /// Converts the arguments to a generation request, which ends at any of the `stops` tokens.
-    pub(crate) fn request(&self, stops: &[u32]) -> Result<Request> {
+    /// Converts the arguments to a request for text.
+    ///
+    /// # Errors
+    /// If a sampling parameter is out of range, or a stop string is empty.
+    pub(crate) fn text_request(&self) -> Result<TextRequest> {
+        let sampling = self.sampling()?;
+        if self.stop.iter().any(String::is_empty) {
+            return Err(Failure::usage("a text of --stop is empty"));
+        }
+        let (max_tokens, stop) = (self.max_tokens, self.stop.clone());
+        Ok(TextRequest { max_tokens, sampling, stop, ..TextRequest::default() })
+    }
+
+    /// Converts the arguments to a request for token ids of a model without tokenizer.
+    ///
+    /// # Errors
+    /// As for [`Self::text_request`], and if stop strings are given.
+    pub(crate) fn ids_request(&self) -> Result<Request> {
+        if !self.stop.is_empty() {
+            return Err(Failure::usage("--stop needs a model with a tokenizer"));
+        }
+        Ok(Request { max_tokens: self.max_tokens, sampling: self.sampling()?, ..Request::default() })
+    }
+
+    fn sampling(&self) -> Result<Sampling> {
         let sampling = Sampling {
             temperature: self.temperature,
             top_k: self.top_k,
@@ -101,13 +127,12 @@ impl GenerationArgs {
             seed: self.seed,
         };
         sampling.check().map_err(|e| Failure::usage(e.to_string()))?;
-        Ok(Request { max_tokens: self.max_tokens, stop_tokens: stops.to_vec(), sampling, logits: false })
+        Ok(sampling)
     }
 
-    /// Converts the arguments to a request for text.
-    pub(crate) fn text_request(&self) -> Result<TextRequest> {
-        let Request { max_tokens, sampling, .. } = self.request(&[])?;
-        Ok(TextRequest { max_tokens, sampling, ..TextRequest::default() })
+    /// Seed of the random numbers.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// Returns the source of draft tokens that `--draft` selects.
@@ -124,6 +149,16 @@ impl GenerationArgs {
 }
 
 impl LanguageModelArgs {
+    /// Path of the model, as given.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Path of the file with earlier inputs of `driftc chat`. Returns `None` without a cache folder.
+    pub(crate) fn history_path(&self) -> Option<PathBuf> {
+        chat_history_path(self.cache_dir.as_deref())
+    }
+
     /// Loads the model without its tokenizer.
     pub(crate) fn open(&self) -> Result<Generator> {
         self.open_at(&self.path, &self.cache)
@@ -197,17 +232,26 @@ impl LanguageModelArgs {
     }
 }
 
+/// Returns the number of tokens per second, or `None` if no time passed.
+pub(crate) fn tokens_per_second(tokens: usize, took: Duration) -> Option<f64> {
+    let seconds = took.as_secs_f64();
+    (seconds > 0.0).then(|| tokens as f64 / seconds)
+}
+
+/// Prints a note that the maximum number of tokens ended a text.
+pub(crate) fn note_cut(tokens: usize) {
+    note(&format!("output was cut after {tokens} tokens; --max-tokens raises the limit"));
+}
+
 /// Prints the speed of a generation to standard error, and the acceptance rate of draft tokens.
 pub(crate) fn note_speed(report: &Report) {
-    let rate = |n: usize, seconds: f64| match seconds > 0.0 {
-        true => format!("{} tokens/s", three_digits(n as f64 / seconds)),
-        false => "no time".to_owned(),
+    let rate = |n: usize, took: Duration| match tokens_per_second(n, took) {
+        Some(rate) => format!("{} tokens/s", three_digits(rate)),
+        None => "no time".to_owned(),
     };
     let prompt = (report.prompt_tokens, report.prompt_time);
     let decode = (report.tokens.saturating_sub(1), report.decode_time);
-    let speed = |(n, took): (usize, std::time::Duration)| {
-        format!("{n} tokens in {} ({})", time(took), rate(n, took.as_secs_f64()))
-    };
+    let speed = |(n, took): (usize, Duration)| format!("{n} tokens in {} ({})", time(took), rate(n, took));
     let mut text = format!("prompt {}, decode {}", speed(prompt), speed(decode));
     if !report.accepted.is_empty() {
         let accepted: usize = report.accepted.iter().sum();

@@ -3,11 +3,13 @@
 //! Every command is one file in `commands/`. A command writes its result to standard output, and notes, progress and
 //! errors to standard error. `manual::EXIT_CODES` lists the exit codes.
 
+mod answer_printer;
 mod arrays;
 mod bundle_sizes;
 mod bytes_read;
 mod cache;
 mod calibration;
+mod chat_command;
 mod cli_help;
 mod commands;
 mod compare;
@@ -18,7 +20,9 @@ mod examples;
 mod expression;
 mod failure;
 mod finish;
+mod interrupt;
 mod language;
+mod line_input;
 mod lowering;
 mod manual;
 mod measure;
@@ -27,6 +31,7 @@ mod model_args;
 mod npy;
 mod output;
 mod progress;
+mod prompt_text;
 mod reused;
 mod roofline;
 mod sample_sizes;
@@ -34,7 +39,6 @@ mod session;
 mod specialize;
 mod target_args;
 mod token_ids;
-mod token_printer;
 mod tokenizer_notes;
 mod trace;
 mod trials;

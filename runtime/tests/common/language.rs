@@ -48,10 +48,18 @@ impl Toy {
 
     /// Returns the bundle of the model, with its variant modified by `edit`.
     pub(crate) fn edited(&self, edit: &dyn Fn(&mut Variant)) -> Bundle {
+        self.with_files(&[], edit)
+    }
+
+    /// Like [`Toy::edited`], with attached files, given by name and content.
+    pub(crate) fn with_files(&self, files: &[(&str, String)], edit: &dyn Fn(&mut Variant)) -> Bundle {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("toy.drift");
         let mut writer = BundleWriter::create(&path).unwrap();
         let kernel = writer.spirv(&words(include_bytes!("../kernels/language.spv"))).unwrap();
+        for (name, content) in files {
+            writer.attach(name, content.as_bytes()).unwrap();
+        }
         use BindingKind::{StorageRead as Read, StorageReadWrite as Write, Uniform};
         let sizes = [
             ("prefill_long", self.long, false),
