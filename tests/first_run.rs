@@ -255,7 +255,7 @@ fn inputs_that_decide_one_after_the_other() {
     ];
     let outer = vec![
         node("Equal", &["rate", "known"], &["c"]),
-        decided("c", branch(inner, "d_y"), branch(vec![node("Loop", &["x"], &["l"])], "l")),
+        decided("c", branch(inner, "d_y"), branch(vec![node("NonMaxSuppression", &["x"], &["l"])], "l")),
     ];
     let scalar = |name: &str| typed_input(name, DataType::Int64, &[]);
     let mut g = graph(vec![input("x", &["4"]), scalar("rate"), scalar("mode")], outer, &["c_y"]);

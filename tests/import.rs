@@ -1,6 +1,11 @@
 //! Tests of the ONNX importer with small models: shape computations that fold away, symbolic sizes, scopes of names, operator
 //! versions, and the errors of refused models.
 
+#[path = "import/signal.rs"]
+mod signal;
+#[path = "import/unroll.rs"]
+mod unroll;
+
 use std::collections::BTreeMap;
 
 use drift_tests::onnx::{

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use drift_tests::device;
-use drift_tests::onnx::{bytes, floats, graph, int, ints, model, node, small_integers, typed_input, with};
+use drift_tests::onnx::{
+    bytes, floats, graph, int, ints, model, node, small_integers, text, typed_input, with,
+};
 use driftc::compile;
 use driftc::import::onnx::schema::tensor_proto::DataType;
 use driftc::import::onnx::schema::{GraphProto, NodeProto, OperatorSetIdProto};
@@ -346,6 +348,83 @@ output \"y\" %2
                 &all.floats().unwrap()[..rows * 70],
                 "{encoding} in {rows} rows"
             );
+        }
+    }
+}
+
+/// The expected values come from ONNX Runtime 1.32.
+#[test]
+fn quantized_softmax() {
+    let softmax = |axis: i64, opset: i64, values: &[Value]| {
+        with(with(microsoft("QLinearSoftmax", values), int("axis", axis)), int("opset", opset))
+    };
+    let x = [10, 200, 255, 130, 0, 7, 7, 7, 9, 3].to_vec();
+    let values = [
+        value("x", Array::int(DType::U8, &[2, 5], x), false),
+        number("sx", 0.05),
+        zero_point("px", DType::U8, 100),
+        number("sy", 1.0 / 256.0),
+        zero_point("py", DType::U8, 0),
+    ];
+    let expected = [0, 15, 240, 0, 0, 52, 52, 52, 57, 43];
+    check(softmax(-1, 13, &values), &values, &expected, "the softmax of opset 13");
+    // Before opset 13 the axes from `axis` on are flattened.
+    let values = [
+        value("x", Array::int(DType::I8, &[2, 2, 2], vec![-100, 20, 90, 127, 0, -5, 5, 1]), false),
+        number("sx", 0.1),
+        zero_point("px", DType::I8, 3),
+        number("sy", 1.0 / 128.0),
+        zero_point("py", DType::I8, -10),
+    ];
+    let expected = [-10, -10, -7, 115, 19, 8, 38, 22];
+    check(softmax(1, 12, &values), &values, &expected, "the softmax of opset 12");
+}
+
+/// The expected values come from ONNX Runtime 1.32, which also quantizes the inputs and states of each step. Its results
+/// differ by up to 0.0011 from the results of a float LSTM.
+#[test]
+fn dynamically_quantized_lstm() {
+    let (hidden, inputs, directions, steps) = (2usize, 3usize, 2usize, 4usize);
+    let gates = 4 * hidden;
+    let integers = |n: usize, factor: i64, shift: i64| -> Vec<i64> {
+        (0..n as i64).map(|i| (i * factor + shift) % 121 - 60).collect()
+    };
+    let small = |n: usize, factor: usize, shift: usize, modulus: usize, scale: f32| -> Vec<f32> {
+        let middle = (modulus / 2) as f32;
+        (0..n).map(|i| (((i * factor + shift) % modulus) as f32 - middle) * scale).collect()
+    };
+    let scales = (0..directions * gates).map(|i| 0.008 + 0.001 * (i % gates) as f32).collect();
+    let w = integers(directions * inputs * gates, 37, 11);
+    let r = integers(directions * hidden * gates, 53, 29);
+    let bias = small(directions * 2 * gates, 1, 0, 7, 0.1);
+    let values = [
+        value("x", Array::f32(&[steps, 1, inputs], small(steps * inputs, 5, 2, 9, 0.25)), false),
+        value("w", Array::int(DType::I8, &[directions, inputs, gates], w), true),
+        value("r", Array::int(DType::I8, &[directions, hidden, gates], r), true),
+        value("b", Array::f32(&[directions, 2 * gates], bias), true),
+        value("sw", Array::f32(&[directions, gates], scales), true),
+        value("pw", Array::int(DType::I8, &[directions, gates], vec![0; directions * gates]), true),
+        value("sr", Array::f32(&[directions], vec![0.012, 0.01]), true),
+        value("pr", Array::int(DType::I8, &[directions], vec![0; directions]), true),
+    ];
+    let names = ["x", "w", "r", "b", "", "", "", "", "sw", "pw", "sr", "pr"];
+    let lstm =
+        NodeProto { domain: Some("com.microsoft".into()), ..node("DynamicQuantizeLSTM", &names, &["y"]) };
+    let lstm = with(with(lstm, int("hidden_size", hidden as i64)), text("direction", "bidirectional"));
+    let (graph, inputs) = single(lstm, &values);
+    let mut model = model(21, graph);
+    model.opset_import.push(OperatorSetIdProto { domain: Some("com.microsoft".into()), version: Some(1) });
+    let imported = load_bytes(bytes(&model), &Options::default()).expect("the model imports");
+    let expected = [
+        -0.082728, 0.046256, 0.05684, -0.160484, -0.058344, -0.014348, -0.054754, 0.087224, 0.097828,
+        -0.17105, -0.088102, 0.072285, -0.026951, -0.064233, 0.103128, -0.198872,
+    ];
+    let evaluated = eval(&imported.graph, &inputs).expect("the graph evaluates").remove(0).1;
+    let got = device::run(&imported.graph, &compile::Options::default(), &inputs).expect("it runs");
+    for y in [&evaluated, &got[0].1] {
+        assert_eq!(y.shape, [steps, directions, 1, hidden]);
+        for (a, b) in y.floats().unwrap().iter().zip(expected) {
+            assert!((a - b).abs() < 0.002, "{a} is not {b}");
         }
     }
 }

@@ -14,6 +14,8 @@ mod conv;
 mod declarations;
 mod einsum;
 mod elementwise;
+mod fourier;
+mod fourier_matrix;
 mod gather;
 mod generate;
 mod grouped_query;
@@ -22,6 +24,7 @@ mod loss;
 mod lower;
 mod lowering;
 mod matmul;
+mod mel;
 mod microsoft;
 mod narrow_bounds;
 mod node_order;
@@ -238,6 +241,8 @@ pub fn supported() -> Vec<Supported> {
         .map(|e| Supported { domain: e.domain, name: e.name, since: e.since, until: e.until })
         .collect();
     list.push(Supported { domain: "", name: "If", since: 1, until: None });
+    list.push(Supported { domain: "", name: "Loop", since: 1, until: None });
+    list.push(Supported { domain: "", name: "Scan", since: 9, until: None });
     list.sort_unstable();
     list.dedup();
     list

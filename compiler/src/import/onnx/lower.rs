@@ -1,12 +1,13 @@
 //! Lowers an ONNX model node by node.
 //!
 //! The results of a refused node are unknown, and lowering continues, so that all refused nodes are reported together.
-//! Local functions and the branches of constant conditions are inlined.
+//! Local functions, the branches of constant conditions and the steps of loops are inlined.
 
 mod interface;
 mod model_error;
 mod nested;
 mod scope;
+mod unroll;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -224,6 +225,12 @@ impl<'m> Lowerer<'m> {
             None if domain(node).is_empty() && node.op_type() == "If" => {
                 match self.selected_branch(&operands, &attributes) {
                     Ok(branch) => return self.inline_subgraph(branch, node, scope),
+                    Err(reason) => Err(reason),
+                }
+            }
+            None if domain(node).is_empty() && matches!(node.op_type(), "Loop" | "Scan") => {
+                match self.unroll_node(node, &operands, &attributes, scope)? {
+                    Ok(outputs) => return Ok(outputs),
                     Err(reason) => Err(reason),
                 }
             }

@@ -21,6 +21,7 @@ pub(super) const OPS: &[OpEntry] = &[
     microsoft("QLinearMul", |c| binary(c, BinaryFn::Mul)),
     microsoft("QLinearSigmoid", sigmoid),
     microsoft("QLinearLeakyRelu", leaky_relu),
+    microsoft("QLinearSoftmax", softmax),
     microsoft("QLinearGlobalAveragePool", global_average_pool),
     microsoft("QLinearConcat", concat),
     microsoft("QGemm", gemm),
@@ -67,6 +68,15 @@ fn leaky_relu(call: &mut Call<'_>) -> Lowered {
     let alpha = call.attributes.float("alpha", 0.01)?;
     let x = dequantized(call, 0)?;
     let value = call.b.unary(UnaryFn::LeakyRelu { alpha }, x)?;
+    Ok(quantized(call, value, 3)?.into())
+}
+
+/// Lowers QLinearSoftmax. Its attribute `opset` is the operator set whose Softmax it computes.
+fn softmax(call: &mut Call<'_>) -> Lowered {
+    let opset = call.attributes.int_opt("opset")?;
+    let opset = opset.ok_or_else(|| Refused::new("attribute `opset` is missing"))?;
+    let x = dequantized(call, 0)?;
+    let value = super::softmax::softmax(call, x, opset)?;
     Ok(quantized(call, value, 3)?.into())
 }
 

@@ -2,21 +2,24 @@
 //!
 //! The input's contribution to all gates is one matmul over all steps and directions. The operator `recurrent` then
 //! iterates over the steps. All biases are added to the matmul's result, except a bias that a GRU's reset gate
-//! multiplies.
+//! multiplies. DynamicQuantizeLSTM is computed in floats with dequantized weights.
 
 use super::elementwise::typed_binary;
-use super::lowering::{Call, Lowered, OpEntry, Outputs, Value, op};
+use super::lowering::{Call, Lowered, OpEntry, Outputs, Value, microsoft, op};
+use super::quantize::subtract_zero_point;
 use super::refused::Refused;
 use crate::ir::dim::Dim;
 use crate::ir::element::{BinaryFn, UnaryFn};
 use crate::ir::graph::NodeId;
 use crate::ir::op::{Concat, MatMul, Recurrent};
 use crate::ir::ops::recurrent::Cell;
+use crate::ir::tensor::DType;
 
 pub(super) const OPS: &[OpEntry] = &[
-    op("RNN", 1, |c| recurrent(c, Kind::Rnn)),
-    op("GRU", 1, |c| recurrent(c, Kind::Gru)),
-    op("LSTM", 1, |c| recurrent(c, Kind::Lstm)),
+    op("RNN", 1, |c| recurrent(c, Kind::Rnn, float_weights)),
+    op("GRU", 1, |c| recurrent(c, Kind::Gru, float_weights)),
+    op("LSTM", 1, |c| recurrent(c, Kind::Lstm, float_weights)),
+    microsoft("DynamicQuantizeLSTM", |c| recurrent(c, Kind::Lstm, quantized_weights)),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +39,59 @@ impl Kind {
     }
 }
 
+/// Weights of an RNN, GRU or LSTM.
+struct Weights {
+    /// Weights of the input, `[D, G * H, I]`.
+    input: NodeId,
+    /// Weights of the hidden state, `[D, H, G * H]`.
+    state: NodeId,
+}
+
+/// Returns the weights in operands 1 and 2 of RNN, GRU and LSTM.
+fn float_weights(call: &mut Call<'_>) -> Lowered<Weights> {
+    let (input, state) = (call.node(1)?, call.node(2)?);
+    check_rank_3(call, &[input, state])?;
+    Ok(Weights { input, state: call.b.transpose(state, vec![0, 2, 1])? })
+}
+
+/// Returns the dequantized weights in operands 1 and 2 of DynamicQuantizeLSTM, `[D, I, G * H]` and `[D, H, G * H]`.
+/// Their scales and zero points, of shape `[D]` or `[D, G * H]`, are operands 8 to 11.
+fn quantized_weights(call: &mut Call<'_>) -> Lowered<Weights> {
+    let mut weights = [call.node(1)?, call.node(2)?];
+    check_rank_3(call, &weights)?;
+    for (weights, parameters) in weights.iter_mut().zip([8, 10]) {
+        let (scale, zero) = (call.node(parameters)?, call.node(parameters + 1)?);
+        let [scale, zero] = [per_column(call, scale)?, per_column(call, zero)?];
+        let value = subtract_zero_point(call, *weights, Some(zero))?;
+        let value = call.b.cast(value, DType::F32)?;
+        *weights = call.b.binary(BinaryFn::Mul, value, scale)?;
+    }
+    let [input, state] = weights;
+    Ok(Weights { input: call.b.transpose(input, vec![0, 2, 1])?, state })
+}
+
+/// Reshapes a scale or zero point, `[D]` or `[D, G * H]`, so that it broadcasts to weights `[D, _, G * H]`.
+fn per_column(call: &mut Call<'_>, parameter: NodeId) -> Lowered<NodeId> {
+    let one = Dim::known(1);
+    let shape = match call.shape(parameter).as_slice() {
+        [] => vec![one],
+        [directions] => vec![directions.clone(), one.clone(), one],
+        [directions, columns] => vec![directions.clone(), one, columns.clone()],
+        other => {
+            let rank = other.len();
+            return Err(Refused::new(format!("a scale or zero point has rank {rank}; 1 or 2 is needed")));
+        }
+    };
+    Ok(call.b.reshape(parameter, shape)?)
+}
+
+fn check_rank_3(call: &Call<'_>, weights: &[NodeId]) -> Lowered<()> {
+    match weights.iter().map(|w| call.rank(*w)).find(|rank| *rank != 3) {
+        Some(rank) => Err(Refused::new(format!("the weights have rank {rank}; rank 3 is needed"))),
+        None => Ok(()),
+    }
+}
+
 /// Sizes of an RNN, GRU or LSTM node.
 struct Sizes {
     steps: Dim,
@@ -47,7 +103,7 @@ struct Sizes {
     batch_first: bool,
 }
 
-fn recurrent(call: &mut Call<'_>, kind: Kind) -> Lowered {
+fn recurrent(call: &mut Call<'_>, kind: Kind, weights: fn(&mut Call<'_>) -> Lowered<Weights>) -> Lowered {
     let reverse = match call.attributes.text("direction", "forward")? {
         "forward" => vec![false],
         "reverse" => vec![true],
@@ -63,14 +119,14 @@ fn recurrent(call: &mut Call<'_>, kind: Kind) -> Lowered {
         Kind::Gru => Cell::Gru { linear_before_reset },
         Kind::Lstm => Cell::Lstm { peepholes: peepholes.is_some(), coupled },
     };
-    let sizes = sizes(call, cell, reverse.len())?;
+    let weights = weights(call)?;
+    let sizes = sizes(call, &weights, cell, reverse.len())?;
     let mut functions = Vec::new();
     for d in 0..reverse.len() {
         functions.extend(activations(call, kind, d)?);
     }
-    let (projected, inner_bias) = projected(call, cell, &sizes)?;
-    let weights = call.node(2)?;
-    let mut operands = vec![projected, call.b.transpose(weights, vec![0, 2, 1])?];
+    let (projected, inner_bias) = projected(call, weights.input, cell, &sizes)?;
+    let mut operands = vec![projected, weights.state];
     for i in 0..cell.states() {
         operands.push(initial(call, 5 + i, &sizes, projected)?);
     }
@@ -84,15 +140,13 @@ fn recurrent(call: &mut Call<'_>, kind: Kind) -> Lowered {
     outputs(call, all, states, &sizes)
 }
 
-/// Returns the sizes of an RNN, GRU or LSTM node, from its input and the recurrence weights `[D, G * H, H]`.
-fn sizes(call: &mut Call<'_>, cell: Cell, directions: usize) -> Lowered<Sizes> {
+/// Returns the sizes of an RNN, GRU or LSTM node, from its input and its recurrence weights.
+fn sizes(call: &mut Call<'_>, weights: &Weights, cell: Cell, directions: usize) -> Lowered<Sizes> {
     let batch_first = call.attributes.flag("layout", false)?;
-    let (x, weights) = (call.node(0)?, call.node(2)?);
-    let (x, weights) = (call.shape(x), call.shape(weights));
-    let ([first, second, _], [d, gates, hidden]) = (x.as_slice(), weights.as_slice()) else {
-        let reason =
-            format!("operands 0 and 2 have ranks {} and {}; both must have rank 3", x.len(), weights.len());
-        return Err(Refused::new(reason));
+    let x = call.node(0)?;
+    let (x, weights) = (call.shape(x), call.shape(weights.state));
+    let ([first, second, _], [d, hidden, gates]) = (x.as_slice(), weights.as_slice()) else {
+        return Err(Refused::new(format!("operand 0 has rank {}; rank 3 is needed", x.len())));
     };
     let (steps, batch) = if batch_first { (second, first) } else { (first, second) };
     let count = call.known_dim(hidden, "the hidden size")?;
@@ -116,8 +170,13 @@ fn sizes(call: &mut Call<'_>, cell: Cell, directions: usize) -> Lowered<Sizes> {
 
 /// Returns the input's contribution to the gates, `[S, B, D, G * H]`, and the bias that a GRU's reset gate multiplies,
 /// `[D, H]`, if the GRU has one.
-fn projected(call: &mut Call<'_>, cell: Cell, sizes: &Sizes) -> Lowered<(NodeId, Option<NodeId>)> {
-    let (x, weights) = (call.node(0)?, call.node(1)?);
+fn projected(
+    call: &mut Call<'_>,
+    weights: NodeId,
+    cell: Cell,
+    sizes: &Sizes,
+) -> Lowered<(NodeId, Option<NodeId>)> {
+    let x = call.node(0)?;
     let (shape, rows) = (call.shape(x), call.shape(weights));
     let (Some(width), Some(inputs)) = (shape.get(2), rows.get(2)) else {
         return Err(Refused::new(format!("operand 1 has rank {}; rank 3 is needed", rows.len())));

@@ -22,6 +22,8 @@ const FAMILIES: &[&[OpEntry]] = &[
     super::slice::OPS,
     super::gather::OPS,
     super::generate::OPS,
+    super::mel::OPS,
+    super::fourier::OPS,
     super::resize::OPS,
     super::einsum::OPS,
     super::recurrent::OPS,

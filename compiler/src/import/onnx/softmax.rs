@@ -13,22 +13,37 @@ pub(super) const OPS: &[OpEntry] = &[
     op("Hardmax", 1, |c| along_axis(c, hardmax)),
 ];
 
-/// Applies Softmax, LogSoftmax or Hardmax along `axis`. Before opset 13 the axes from `axis` on are flattened to one.
+/// Applies Softmax, LogSoftmax or Hardmax to operand 0.
 fn along_axis(call: &mut Call<'_>, f: fn(&mut Call<'_>, NodeId, usize) -> Lowered<NodeId>) -> Lowered {
-    let x = call.node(0)?;
+    let (x, opset) = (call.node(0)?, call.opset);
+    Ok(apply(call, x, opset, f)?.into())
+}
+
+/// Applies a function along the attribute `axis` of `x`. Before opset 13 the axes from `axis` on are flattened to one.
+fn apply(
+    call: &mut Call<'_>,
+    x: NodeId,
+    opset: i64,
+    f: fn(&mut Call<'_>, NodeId, usize) -> Lowered<NodeId>,
+) -> Lowered<NodeId> {
     let rank = call.rank(x);
-    if call.opset >= 13 {
+    if opset >= 13 {
         let axis = call.axis(-1, rank)?;
-        return Ok(f(call, x, axis)?.into());
+        return f(call, x, axis);
     }
     let axis = call.axis(1, rank)?;
     if axis + 1 == rank {
-        return Ok(f(call, x, axis)?.into());
+        return f(call, x, axis);
     }
     let shape = call.shape(x);
     let flat = call.b.reshape(x, vec![product(&shape[..axis]), product(&shape[axis..])])?;
     let result = f(call, flat, 1)?;
-    Ok(call.b.reshape(result, shape)?.into())
+    Ok(call.b.reshape(result, shape)?)
+}
+
+/// Computes the softmax of `x` along the attribute `axis`, as the operator Softmax of the given opset.
+pub(super) fn softmax(call: &mut Call<'_>, x: NodeId, opset: i64) -> Lowered<NodeId> {
+    apply(call, x, opset, |c, x, axis| c.add(Softmax { axis, log: false }, &[x]))
 }
 
 /// Computes Hardmax: 1 at the first largest element along an axis, 0 elsewhere.
