@@ -38,6 +38,43 @@ fn a_model_is_estimated_for_several_targets() {
     refused(&["estimate", &add, "-t", "no-such-device"], 2, "no-such-device");
 }
 
+/// Memory and bundle size in an estimate equal the figures of compiling, for every profile. Only profiles with measurements of
+/// their own claim to be measured.
+#[test]
+fn estimates_equal_what_compiling_reports() {
+    let listed = json(&driftc(&["targets", "list", "--json"]));
+    let names: Vec<&str> = listed.as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+    let targets: Vec<&str> = names.iter().flat_map(|name| ["-t", name]).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let models: [(&str, &[&str]); 2] = [
+        ("tests/corpus/selfie_seg_like/model.onnx", &[]),
+        ("tests/language/llama", &["--dim", "context=64", "--dim", "chunk=16"]),
+    ];
+    for (model, sizes) in models {
+        let path = root.join(model);
+        let model = path.to_str().unwrap();
+        let done = driftc(&[&["estimate", model, "--json"], sizes, targets.as_slice()].concat());
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        let estimates = json(&done);
+        for (name, estimate) in names.iter().zip(estimates.as_array().unwrap()) {
+            let bundle = file("figures.drift");
+            let done = driftc(&[&["compile", model, "-t", name, "-o", &bundle, "--json"], sizes].concat());
+            assert_eq!(done.status.code(), Some(0), "{name}: {}", text(&done.stderr));
+            let compiled = json(&done);
+            assert_eq!(estimate["target"], *name);
+            assert_eq!(estimate["bundle_bytes"], compiled["bytes"]["file"], "{model} for {name}");
+            let target = &compiled["targets"][0];
+            let memory = std::iter::once(&target["memory"])
+                .chain(target["specialized"].as_array().unwrap().iter().map(|f| &f["memory"]));
+            let functions = estimate["functions"].as_array().unwrap();
+            assert!(functions.iter().map(|f| &f["memory"]).eq(memory), "{model} for {name}: {estimate}");
+            assert!(functions[0]["memory"]["peak"].as_u64().unwrap() > 0, "{model} for {name}: {estimate}");
+            let measured = root.join(format!("targets/costs/{name}.toml")).is_file();
+            assert_eq!(estimate["measured"], measured, "{name}");
+        }
+    }
+}
+
 #[test]
 fn dispatches_are_held_against_their_floors() {
     let (bundle, trace) = (file("add.drift"), file("bench.json"));

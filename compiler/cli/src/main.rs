@@ -20,6 +20,7 @@ mod finish;
 mod language;
 mod lowering;
 mod measure;
+mod memory_report;
 mod model;
 mod model_args;
 mod npy;
