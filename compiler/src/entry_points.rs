@@ -81,7 +81,8 @@ pub struct Options {
 /// Values of symbols for which functions get specializations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Specialize {
-    /// The lower bounds of the symbols, if a specialization for them is estimated to save time.
+    /// The size 1 of symbols that can have it (a batch of one, one row, one token), if a specialization for it is
+    /// estimated to save time. Sides of pictures get none.
     #[default]
     Worthwhile,
     /// No values: one function for all sizes.
