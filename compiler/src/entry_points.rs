@@ -1,5 +1,6 @@
 //! Models, their entry points, and the functions of a bundle that the entry points become.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -25,6 +26,8 @@ pub struct Model {
     pub hash: [u8; 32],
     /// Names and contents of the files that the bundle carries, such as a tokenizer.
     pub attachments: Vec<(String, Vec<u8>)>,
+    /// Metadata that the bundle carries, by key.
+    pub metadata: BTreeMap<String, String>,
 }
 
 impl Model {

@@ -13,6 +13,7 @@ mod gemma2;
 mod gemma3;
 pub mod gguf;
 mod gpt2;
+pub mod labels;
 mod llama;
 mod mistral;
 mod mixtral;
@@ -69,7 +70,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
 /// # Errors
 /// If a file is missing or malformed, the architecture is not supported, or the checkpoint does not match it.
 pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
-    let OpenedModel { weights, config, hash, attachments, notes } = folder::open(path)?;
+    let OpenedModel { weights, config, hash, attachments, metadata, mut notes } = folder::open(path)?;
+    notes.extend(metadata.notes);
     let architecture = find_architecture(path, &config)?;
     let mut folder = Folder::new(path, weights, config, dims, notes);
     (architecture.build)(&mut folder)?;
@@ -82,7 +84,8 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
     }
     let name = path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
     let Folder { graph, entry_points, notes, .. } = folder;
-    Ok((Model { graph, entry_points, name, hash, attachments }, notes))
+    let metadata = metadata.entries;
+    Ok((Model { graph, entry_points, name, hash, attachments, metadata }, notes))
 }
 
 /// Returns the supported architecture that a configuration names.

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use driftc::metadata::Metadata;
 use serde_json::Value;
 
 use crate::weights::Tensors;
@@ -14,6 +15,7 @@ pub(crate) struct OpenedModel {
     pub(crate) hash: [u8; 32],
     /// Names and contents of files that the compiler attaches to the bundle.
     pub(crate) attachments: Vec<(String, Vec<u8>)>,
+    pub(crate) metadata: Metadata,
     /// Notes for the user, for example about a tokenizer that is not supported.
     pub(crate) notes: Vec<String>,
 }

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use crate::fixture::{FOLDER, driftc, file, json, refused, target, text};
+use driftc::import::onnx::schema::{ModelProto, StringStringEntryProto};
+use prost::Message;
+
+use crate::fixture::{FOLDER, driftc, file, json, model, refused, target, text};
 
 #[test]
 fn a_model_is_estimated_for_several_targets() {
@@ -73,6 +76,39 @@ fn estimates_equal_what_compiling_reports() {
             assert_eq!(estimate["measured"], measured, "{name}");
         }
     }
+}
+
+/// The metadata of an ONNX file, the labels beside it and the strings of a GGUF file travel in the bundle, and `inspect` prints
+/// them.
+#[test]
+fn metadata_travels_in_the_bundle() {
+    let folder = FOLDER.path().join("labeled");
+    std::fs::create_dir_all(&folder).unwrap();
+    let entry =
+        |key: &str, value: &str| StringStringEntryProto { key: Some(key.into()), value: Some(value.into()) };
+    let mut model = ModelProto::decode(&model(&[("Add", &["a", "b"], "y")])[..]).unwrap();
+    let long = "a\nb".repeat(100);
+    model.metadata_props = vec![entry("zeta", "z"), entry("character", &long), entry("zeta", "again")];
+    let path = folder.join("model.onnx");
+    std::fs::write(&path, model.encode_to_vec()).unwrap();
+    std::fs::write(folder.join("labels.txt"), "cat\ndog\n").unwrap();
+    let gguf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/language/llama.gguf");
+    let inspected = |model: &Path, sizes: &[&str]| {
+        let (model, bundle) = (model.to_str().unwrap(), file("labeled.drift"));
+        let done = driftc(&[&["compile", model, "-t", "lavapipe", "-o", &bundle], sizes].concat());
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        (json(&driftc(&["inspect", &bundle, "--json"])), text(&driftc(&["inspect", &bundle]).stdout))
+    };
+    let (report, shown) = inspected(&path, &["--dim", "n=2"]);
+    let expected = serde_json::json!({"character": long, "labels": "cat\ndog", "zeta": "z"});
+    assert_eq!(report["metadata"], expected);
+    assert_eq!(report["provenance"]["notes"], serde_json::json!([]));
+    for line in ["metadata    labels = cat dog\n", "metadata    zeta = z\n", "... (300 bytes)\n"] {
+        assert!(shown.contains(line), "`{line}` in\n{shown}");
+    }
+    let (report, _) = inspected(&gguf, &["--dim", "context=16", "--dim", "chunk=8"]);
+    assert_eq!(report["metadata"]["general.architecture"], "llama");
+    assert!(report["metadata"]["general.alignment"].is_null(), "{report}");
 }
 
 #[test]
