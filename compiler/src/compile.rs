@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use drift_format::codec::Summary;
-use drift_format::{Hash, Manifest, Provenance};
+use drift_format::{Hash, METADATA_PREFIX, Manifest, Provenance};
 
 use crate::bundle::{self, Planned};
 use crate::emit::spirv;
@@ -48,12 +48,17 @@ pub fn write(
     path: &Path,
 ) -> Result<Summary> {
     let planned = planned(targets, lowered);
+    let metadata = model.metadata.iter();
+    let mut notes: Vec<(String, String)> =
+        metadata.map(|(key, value)| (format!("{METADATA_PREFIX}{key}"), value.clone())).collect();
+    notes.extend(options.plan.tuning.iter().map(|t| ("tuning".to_string(), t.hash())));
+    notes.sort();
     let provenance = Provenance {
         compiler_version: env!("CARGO_PKG_VERSION").to_string(),
         flags: options.flags.clone(),
         model_name: model.name.clone(),
         model_hash: Hash(model.hash),
-        notes: options.plan.tuning.iter().map(|t| ("tuning".to_string(), t.hash())).collect(),
+        notes,
     };
     let emit = spirv::Options { finish: options.finish, matrix: None };
     bundle::write(path, provenance, &planned, &model.attachments, emit)

@@ -1,5 +1,6 @@
 //! Models, their entry points, and the functions of a bundle that the entry points become.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -25,6 +26,8 @@ pub struct Model {
     pub hash: [u8; 32],
     /// Names and contents of the files that the bundle carries, such as a tokenizer.
     pub attachments: Vec<(String, Vec<u8>)>,
+    /// Metadata that the bundle carries, by key.
+    pub metadata: BTreeMap<String, String>,
 }
 
 impl Model {
@@ -81,7 +84,8 @@ pub struct Options {
 /// Values of symbols for which functions get specializations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Specialize {
-    /// The lower bounds of the symbols, if a specialization for them is estimated to save time.
+    /// The size 1 of symbols that can have it (a batch of one, one row, one token), if a specialization for it is
+    /// estimated to save time. Sides of pictures get none.
     #[default]
     Worthwhile,
     /// No values: one function for all sizes.

@@ -18,6 +18,7 @@ pub mod kernels;
 pub mod language;
 pub mod layouts;
 pub mod lowering;
+pub mod metadata;
 pub mod pass;
 pub mod passes;
 pub mod plan;

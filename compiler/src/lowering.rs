@@ -11,9 +11,12 @@
 //! graph after the same passes with sizes put in, so functions share constants, and packed constants wherever that
 //! costs little.
 //!
-//! A specialized function is kept only if it is estimated to save time. The estimate compares it with the function that
-//! would run otherwise, whose kernels are estimated again for the smaller sizes. The saving must be larger on targets
-//! that compile all shaders at each start.
+//! By default, a function is specialized for the size 1 of a symbol, but not for sides of pictures
+//! (`specialized_sizes`). A specialized function is kept only if it is estimated to save time. The estimate compares it
+//! with the function that would run otherwise, whose kernels are estimated again for the smaller sizes. The saving must
+//! be larger on targets that compile all shaders at each start.
+
+mod specialized_sizes;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,14 +39,10 @@ use crate::plan::{self, Dispatch, Location};
 use crate::shader::merge_shaders::merge_shaders;
 use crate::shader::pack::{Identity, Packed};
 use crate::target::TargetProfile;
+use specialized_sizes::specialized_sizes;
 
 /// Name, in errors, of the step that adds specialized functions.
 const STAGE: &str = "specialize";
-/// Minimum ratio of the upper to the lower bound of a symbol for a specialized function.
-const MIN_BOUNDS_RATIO: i64 = 4;
-/// Maximum number of symbols for which a function is also specialized for each symbol alone. With more symbols, a
-/// function is specialized only for all symbols together.
-const MAX_SINGLE_SYMBOLS: usize = 2;
 
 /// Lowers a graph to one function for all sizes within their bounds.
 ///
@@ -239,58 +238,6 @@ fn lower_entry_point(
     Ok(functions)
 }
 
-/// Returns the sizes that may get a specialized function, the most specialized ones last.
-fn specialized_sizes(graph: &Graph, specialize: &Specialize) -> Result<Vec<Bindings>> {
-    let bounds = &graph.bounds;
-    match specialize {
-        Specialize::Never => Ok(Vec::new()),
-        Specialize::Sizes(all) => {
-            for (name, value) in all.iter().flatten() {
-                let (low, high) = bounds.get(name).copied().ok_or_else(|| {
-                    let names = bounds.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-                    let known = if names.is_empty() { "none" } else { names.as_str() };
-                    Error::request(
-                        format!("there is no symbolic size `{name}` to specialize"),
-                        format!("the symbolic sizes of the model are: {known}"),
-                    )
-                })?;
-                if !(low..=high).contains(value) {
-                    return Err(Error::request(
-                        format!("`{name}={value}` lies outside of its bounds {low}..{high}"),
-                        format!("widen the bounds with --dim {name}=LOW..HIGH, or give another size"),
-                    ));
-                }
-            }
-            let mut all = all.clone();
-            all.sort_by_key(Bindings::len);
-            Ok(all)
-        }
-        Specialize::Worthwhile => {
-            // Other symbols, such as the length of a KV cache, change from run to run.
-            let mut input_symbols = BTreeSet::new();
-            for id in graph.inputs() {
-                graph.tensor(*id).shape.iter().for_each(|dim| dim.symbols(&mut input_symbols));
-            }
-            let wide: Vec<(&String, i64)> = bounds
-                .iter()
-                .filter(|(name, (low, high))| {
-                    input_symbols.contains(*name) && *high >= MIN_BOUNDS_RATIO.saturating_mul((*low).max(1))
-                })
-                .map(|(name, (low, _))| (name, *low))
-                .collect();
-            let together: Bindings = wide.iter().map(|(name, low)| ((*name).clone(), *low)).collect();
-            let mut all = Vec::new();
-            if (2..=MAX_SINGLE_SYMBOLS).contains(&wide.len()) {
-                all.extend(wide.into_iter().map(|(name, low)| Bindings::from([(name.clone(), low)])));
-            }
-            if !together.is_empty() {
-                all.push(together);
-            }
-            Ok(all)
-        }
-    }
-}
-
 /// True if the bounds of a function's symbols contain the given values.
 fn accepts(bounds: &Bounds, values: &Bindings) -> bool {
     values
@@ -366,6 +313,7 @@ output "y" %2
     fn narrow_bounds_are_not_specialized() {
         assert_eq!(labels(&functions(200, 256, "auto").unwrap()), ["main [n=200..256]"]);
         assert_eq!(labels(&functions(7, 7, "auto").unwrap()), ["main [n=7]"]);
+        assert_eq!(labels(&functions(2, 256, "auto").unwrap()), ["main [n=2..256]"]);
     }
 
     /// In this test, only `n = 8` is valid, but the bounds of the graph allow more.

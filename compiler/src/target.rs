@@ -55,7 +55,7 @@ pub struct TargetProfile {
     /// Cost parameters of kernels, by group.
     #[serde(default)]
     pub costs: Costs,
-    /// Accuracy of the estimates. Absent if the device was not measured.
+    /// Accuracy of the estimates. Absent if the profile has no measurements of its own: `fit` is not inherited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fit: Option<Fit>,
     /// Known driver faults that the compiler works around.

@@ -10,10 +10,12 @@ use driftc::import::gguf::Gguf;
 use driftc::import::safetensors::{LFS_POINTER_HELP, LFS_POINTER_REASON, Weights, is_lfs_pointer};
 use driftc::ir::dim::Dim;
 use driftc::ir::graph::Graph;
+use driftc::metadata::Metadata;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value};
 
 use crate::gguf;
+use crate::labels::add_labels;
 use crate::opened::{Checkpoint, OpenedModel};
 use crate::quantized::QuantizedWeights;
 use crate::weights::Tensors;
@@ -228,7 +230,9 @@ pub(crate) fn open(path: &Path) -> Result<OpenedModel> {
     };
     let attachments = attachments(path)?;
     check_attachments(path, &attachments)?;
-    Ok(OpenedModel { weights, config, checkpoint, attachments, notes: Vec::new() })
+    let mut metadata = Metadata::default();
+    add_labels(path, &mut metadata);
+    Ok(OpenedModel { weights, config, checkpoint, attachments, metadata, notes: Vec::new() })
 }
 
 /// Reads the files of a Hugging Face folder that the compiler attaches to the bundle. Returns names and contents.

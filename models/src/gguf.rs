@@ -119,8 +119,10 @@ pub(crate) fn open(path: &Path) -> Result<OpenedModel> {
             "the bundle has no tokenizer, because the tokenizer of the GGUF file is not supported: {reason}"
         )),
     }
+    let general = file.metadata.iter().filter(|(key, _)| key.starts_with("general."));
+    let metadata = general.filter_map(|(key, value)| Some((key.as_str(), value.as_text()?))).collect();
     let weights = GgufWeights { path: path.to_path_buf(), norm_offset: kind.norm_offset, file };
-    Ok(OpenedModel { weights: Rc::new(weights), config, checkpoint, attachments, notes })
+    Ok(OpenedModel { weights: Rc::new(weights), config, checkpoint, attachments, metadata, notes })
 }
 
 struct Metadata<'a> {

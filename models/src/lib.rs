@@ -13,6 +13,7 @@ mod gemma2;
 mod gemma3;
 pub mod gguf;
 mod gpt2;
+pub mod labels;
 mod llama;
 mod mistral;
 mod mixtral;
@@ -86,7 +87,8 @@ pub fn load_unhashed(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
 }
 
 fn build(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>, Checkpoint)> {
-    let OpenedModel { weights, config, checkpoint, attachments, notes } = folder::open(path)?;
+    let OpenedModel { weights, config, checkpoint, attachments, metadata, mut notes } = folder::open(path)?;
+    notes.extend(metadata.notes);
     let architecture = find_architecture(path, &config)?;
     let mut folder = Folder::new(path, weights, config, dims, notes);
     (architecture.build)(&mut folder)?;
@@ -99,7 +101,8 @@ fn build(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>, Checkpoint)> {
     }
     let name = path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
     let Folder { graph, entry_points, notes, .. } = folder;
-    Ok((Model { graph, entry_points, name, attachments, ..Model::default() }, notes, checkpoint))
+    let metadata = metadata.entries;
+    Ok((Model { graph, entry_points, name, attachments, metadata, ..Model::default() }, notes, checkpoint))
 }
 
 /// Returns the supported architecture that a configuration names.

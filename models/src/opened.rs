@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use driftc::import::gguf::Gguf;
 use driftc::import::safetensors::Weights;
+use driftc::metadata::Metadata;
 use serde_json::Value;
 
 use crate::weights::Tensors;
@@ -15,6 +16,7 @@ pub(crate) struct OpenedModel {
     pub(crate) checkpoint: Checkpoint,
     /// Names and contents of files that the compiler attaches to the bundle.
     pub(crate) attachments: Vec<(String, Vec<u8>)>,
+    pub(crate) metadata: Metadata,
     /// Notes for the user, for example about a tokenizer that is not supported.
     pub(crate) notes: Vec<String>,
 }

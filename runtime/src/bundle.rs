@@ -2,7 +2,7 @@
 
 use crate::codec::{Extent, read_header, read_manifest, section, verify};
 use crate::error::{Error, Result};
-use crate::format::{Hash, Manifest};
+use crate::format::{Hash, METADATA_PREFIX, Manifest};
 use std::path::Path;
 
 /// A bundle with a verified manifest. The bytes of weights and shaders may not be verified yet.
@@ -73,6 +73,12 @@ impl Bundle {
         let (chunks, artifacts) =
             extents.split_at_checked(self.manifest.chunks.len()).unwrap_or((&extents, &[]));
         verify(self.bytes(), if weights { chunks } else { artifacts })
+    }
+
+    /// Returns the metadata of the source model, such as the labels of its classes, as (key, value) pairs sorted by key.
+    pub fn metadata(&self) -> impl Iterator<Item = (&str, &str)> {
+        let notes = self.manifest.provenance.notes.iter();
+        notes.filter_map(|(key, value)| Some((key.strip_prefix(METADATA_PREFIX)?, value.as_str())))
     }
 
     /// Returns the verified bytes of an attachment, or `None` if the bundle has no attachment of this name.

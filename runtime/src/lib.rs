@@ -18,6 +18,7 @@ mod array;
 mod bundle;
 mod convert;
 mod generate;
+mod progress;
 mod session;
 mod threads;
 
@@ -27,6 +28,7 @@ pub use device::Backend;
 pub use drift_format as format;
 pub use drift_format::{Error, Unmet, codec};
 pub use generate::{Draft, DraftFunction, Generator, Observer, Report, Request, Sampling, StopReason};
+pub use progress::{LoadProgress, OnProgress};
 pub use session::{DeviceArray, DispatchTime, Options, Session, Stats, Ticket, View};
 
 use drift_format::{error, order};

@@ -28,6 +28,7 @@ use crate::device::backend::Replay;
 use crate::device::backend::{self, LoadRequest, Replayer};
 use crate::error::{Error, Result};
 use crate::format::{Function, Port, Variant};
+use crate::progress::PipelineCounter;
 use crate::threads;
 use open::{find_function, find_name, open_device};
 use std::path::Path;
@@ -88,6 +89,10 @@ fn prepare_all(bundles: &[Bundle], options: &Options) -> Result<Vec<Prepared>> {
     let start = Instant::now();
     let (variants, context) = open_device(bundles, options)?;
     let device_time = start.elapsed();
+    let loaded = bundles.iter().zip(&variants);
+    let loaded = loaded.filter_map(|(bundle, index)| bundle.manifest().variants.get(*index));
+    let total = loaded.map(|variant| variant.pipelines.len()).sum();
+    let progress = PipelineCounter::new(options.on_progress.as_ref(), total);
     let mut all = Vec::with_capacity(bundles.len());
     for (bundle, variant) in bundles.iter().zip(variants) {
         let start = Instant::now();
@@ -98,6 +103,7 @@ fn prepare_all(bundles: &[Bundle], options: &Options) -> Result<Vec<Prepared>> {
             cache: (options.pipeline_cache.as_deref(), &bundle.hash().0),
             frames: options.frames.max(1),
             conversations: options.conversations.max(1),
+            progress: &progress,
         };
         let replayer = backend::load(&context, &loading)?;
         all.push(Prepared { variant, replayer, device_time, time: start.elapsed() });

@@ -8,7 +8,8 @@ use drift_runtime::format::{
     Expr, Feature, Features, Function, HostType, MatrixScope, MatrixShape, MatrixType, SlotKind,
     WeightPlacement,
 };
-use drift_runtime::{Array, ArrayRef, Bundle, Error, Options, Session};
+use drift_runtime::{Array, ArrayRef, Bundle, Error, LoadProgress, OnProgress, Options, Session};
+use std::sync::{Arc, Mutex};
 
 fn load(bytes: Vec<u8>) -> Result<Session, Error> {
     Session::from_bundle(Bundle::from_vec(bytes)?, &Options::default())
@@ -423,6 +424,23 @@ fn the_pipeline_cache_survives_damage() {
     let options =
         Options { pipeline_cache: Some(folder.path().join("no/such/folder/x")), ..Options::default() };
     Session::from_bundle(Bundle::from_vec(small_bundle()).unwrap(), &options).unwrap();
+}
+
+#[test]
+fn loading_reports_every_created_pipeline() {
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let seen = calls.clone();
+    let on_progress = OnProgress::new(move |progress| seen.lock().unwrap().push(progress));
+    let options = Options { on_progress: Some(on_progress), ..Options::default() };
+    let session = Session::from_bundle(Bundle::from_vec(small_bundle()).unwrap(), &options).unwrap();
+    let total = u32::try_from(session.variant().pipelines.len()).unwrap();
+    assert!(total > 1);
+    let expected = |total| (0..=total).map(|pipelines| LoadProgress { pipelines, total }).collect::<Vec<_>>();
+    assert_eq!(std::mem::take(&mut *calls.lock().unwrap()), expected(total));
+    // Bundles that are loaded together are counted together.
+    let bundles = [(); 2].map(|()| Bundle::from_vec(small_bundle()).unwrap());
+    Session::load_together(bundles.into(), &options).unwrap();
+    assert_eq!(*calls.lock().unwrap(), expected(2 * total));
 }
 
 #[test]

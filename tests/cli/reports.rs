@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use crate::fixture::{FOLDER, driftc, file, json, refused, target, text};
+use driftc::import::onnx::schema::{ModelProto, StringStringEntryProto};
+use prost::Message;
+
+use crate::fixture::{FOLDER, driftc, file, json, model, refused, target, text};
 
 #[test]
 fn a_model_is_estimated_for_several_targets() {
@@ -36,6 +39,76 @@ fn a_model_is_estimated_for_several_targets() {
     assert!(ns(&large[0]) > ns(phone), "{large}");
     assert_eq!(large[0]["functions"][0]["most_expensive"].as_array().map(Vec::len), Some(1));
     refused(&["estimate", &add, "-t", "no-such-device"], 2, "no-such-device");
+}
+
+/// Memory and bundle size in an estimate equal the figures of compiling, for every profile. Only profiles with measurements of
+/// their own claim to be measured.
+#[test]
+fn estimates_equal_what_compiling_reports() {
+    let listed = json(&driftc(&["targets", "list", "--json"]));
+    let names: Vec<&str> = listed.as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+    let targets: Vec<&str> = names.iter().flat_map(|name| ["-t", name]).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let models: [(&str, &[&str]); 2] = [
+        ("tests/corpus/selfie_seg_like/model.onnx", &[]),
+        ("tests/language/llama", &["--dim", "context=64", "--dim", "chunk=16"]),
+    ];
+    for (model, sizes) in models {
+        let path = root.join(model);
+        let model = path.to_str().unwrap();
+        let done = driftc(&[&["estimate", model, "--json"], sizes, targets.as_slice()].concat());
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        let estimates = json(&done);
+        for (name, estimate) in names.iter().zip(estimates.as_array().unwrap()) {
+            let bundle = file("figures.drift");
+            let done = driftc(&[&["compile", model, "-t", name, "-o", &bundle, "--json"], sizes].concat());
+            assert_eq!(done.status.code(), Some(0), "{name}: {}", text(&done.stderr));
+            let compiled = json(&done);
+            assert_eq!(estimate["target"], *name);
+            assert_eq!(estimate["bundle_bytes"], compiled["bytes"]["file"], "{model} for {name}");
+            let target = &compiled["targets"][0];
+            let memory = std::iter::once(&target["memory"])
+                .chain(target["specialized"].as_array().unwrap().iter().map(|f| &f["memory"]));
+            let functions = estimate["functions"].as_array().unwrap();
+            assert!(functions.iter().map(|f| &f["memory"]).eq(memory), "{model} for {name}: {estimate}");
+            assert!(functions[0]["memory"]["peak"].as_u64().unwrap() > 0, "{model} for {name}: {estimate}");
+            let measured = root.join(format!("targets/costs/{name}.toml")).is_file();
+            assert_eq!(estimate["measured"], measured, "{name}");
+        }
+    }
+}
+
+/// The metadata of an ONNX file, the labels beside it and the strings of a GGUF file travel in the bundle, and `inspect` prints
+/// them.
+#[test]
+fn metadata_travels_in_the_bundle() {
+    let folder = FOLDER.path().join("labeled");
+    std::fs::create_dir_all(&folder).unwrap();
+    let entry =
+        |key: &str, value: &str| StringStringEntryProto { key: Some(key.into()), value: Some(value.into()) };
+    let mut model = ModelProto::decode(&model(&[("Add", &["a", "b"], "y")])[..]).unwrap();
+    let long = "a\nb".repeat(100);
+    model.metadata_props = vec![entry("zeta", "z"), entry("character", &long), entry("zeta", "again")];
+    let path = folder.join("model.onnx");
+    std::fs::write(&path, model.encode_to_vec()).unwrap();
+    std::fs::write(folder.join("labels.txt"), "cat\ndog\n").unwrap();
+    let gguf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/language/llama.gguf");
+    let inspected = |model: &Path, sizes: &[&str]| {
+        let (model, bundle) = (model.to_str().unwrap(), file("labeled.drift"));
+        let done = driftc(&[&["compile", model, "-t", "lavapipe", "-o", &bundle], sizes].concat());
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        (json(&driftc(&["inspect", &bundle, "--json"])), text(&driftc(&["inspect", &bundle]).stdout))
+    };
+    let (report, shown) = inspected(&path, &["--dim", "n=2"]);
+    let expected = serde_json::json!({"character": long, "labels": "cat\ndog", "zeta": "z"});
+    assert_eq!(report["metadata"], expected);
+    assert_eq!(report["provenance"]["notes"], serde_json::json!([]));
+    for line in ["metadata    labels = cat dog\n", "metadata    zeta = z\n", "... (300 bytes)\n"] {
+        assert!(shown.contains(line), "`{line}` in\n{shown}");
+    }
+    let (report, _) = inspected(&gguf, &["--dim", "context=16", "--dim", "chunk=8"]);
+    assert_eq!(report["metadata"]["general.architecture"], "llama");
+    assert!(report["metadata"]["general.alignment"].is_null(), "{report}");
 }
 
 #[test]

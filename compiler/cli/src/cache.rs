@@ -134,6 +134,10 @@ fn key(loaded: &Loaded, options: &Options, profile: &TargetProfile, path: &Path)
         add(name.as_bytes());
         add(bytes);
     }
+    for (key, value) in &loaded.model.metadata {
+        add(key.as_bytes());
+        add(value.as_bytes());
+    }
     add(profile.name.as_bytes());
     add(&profile.hash()?);
     for flag in &options.flags {

@@ -85,8 +85,9 @@ struct OpenedBundle {
 impl OpenedBundle {
     fn load(self) -> Result<Generator> {
         let session = {
-            let _progress = Progress::start("loading");
-            Session::from_bundle(self.bundle, &self.options)?
+            let progress = Progress::start("loading");
+            let options = Options { on_progress: progress.on_progress(), ..self.options };
+            Session::from_bundle(self.bundle, &options)?
         };
         Ok(Generator::new(session)?)
     }

@@ -26,6 +26,7 @@ mod line_input;
 mod lowering;
 mod manual;
 mod measure;
+mod memory_report;
 mod model;
 mod model_args;
 mod npy;

@@ -8,6 +8,7 @@ use driftc::compile::{Model, Options};
 use driftc::import::onnx::{self, Declaration, DimSpec};
 use driftc::ir::array::Array;
 use driftc::language::onnx::OnnxLanguageModel;
+use driftc::metadata::Metadata;
 use driftc::quantize::calibration::Calibration;
 
 use crate::arrays::{read_all, to_host};
@@ -188,16 +189,26 @@ fn load_onnx(
     let options = onnx::Options { dims, constants, samples: samples.clone(), ..onnx::Options::default() };
     let imported = onnx::load(path, &options).map_err(|error| with_remedies(error, path, &options))?;
     let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    let model = Model { graph: imported.graph, name, hash: imported.hash, ..Model::default() };
+    let (metadata, mut notes) = with_labels(path, imported.metadata);
+    notes.splice(0..0, imported.notes);
+    let model = Model { graph: imported.graph, name, hash: imported.hash, metadata, ..Model::default() };
     fixed.extend(imported.constants);
     Ok(Loaded {
         model,
-        notes: imported.notes,
+        notes,
         constants: fixed,
         assumed: imported.assumed,
         external: imported.external,
         flags: Vec::new(),
     })
+}
+
+/// Adds the labels of files beside an ONNX file to its metadata. Returns the metadata and notes for the user.
+fn with_labels(path: &Path, entries: BTreeMap<String, String>) -> (BTreeMap<String, String>, Vec<String>) {
+    let mut metadata = Metadata { entries, notes: Vec::new() };
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    drift_models::labels::add_labels(folder, &mut metadata);
+    (metadata.entries, metadata.notes)
 }
 
 /// Loads an ONNX language model with KV caches as inputs and outputs. Its functions keep the caches as states. Returns
@@ -210,7 +221,8 @@ fn load_onnx_language_model(path: &Path, dims: &BTreeMap<String, (i64, i64)>) ->
     drift_models::folder::check_attachments(folder, &attachments)?;
     let OnnxLanguageModel { whole, entry_points, notes } = language;
     let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    let model = Model { graph: whole.graph, entry_points, name, hash: whole.hash, attachments };
+    let metadata = whole.metadata;
+    let model = Model { graph: whole.graph, entry_points, name, hash: whole.hash, attachments, metadata };
     Ok(Some(Loaded {
         model,
         notes: whole.notes.into_iter().chain(notes).collect(),

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use drift_runtime::OnProgress;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Progress line on a terminal. Dropping this object clears the line.
@@ -32,6 +33,17 @@ impl Progress {
         }
         bar.set_message(what.to_owned());
         Self(bar)
+    }
+
+    /// Returns a callback that shows how many shaders the driver has compiled. Without a terminal, there is no callback.
+    pub(crate) fn on_progress(&self) -> Option<OnProgress> {
+        if self.0.is_hidden() {
+            return None;
+        }
+        let bar = self.0.clone();
+        Some(OnProgress::new(move |loading| {
+            bar.set_message(format!("compiling shaders {}/{}", loading.pipelines, loading.total));
+        }))
     }
 
     /// Replaces the message.

@@ -32,11 +32,12 @@ pub(crate) fn load(
     target: Option<&str>,
     cache: &CacheArgs,
 ) -> Result<Session> {
-    let _progress = Progress::start("loading");
+    let progress = Progress::start("loading");
     let options = Options {
         device: device.device.clone(),
         target: target.map(str::to_owned),
         pipeline_cache: cache.pipeline_cache.clone(),
+        on_progress: progress.on_progress(),
         ..Options::default()
     };
     Ok(Session::load(bundle, &options)?)

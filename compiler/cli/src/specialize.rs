@@ -9,8 +9,8 @@ use crate::failure::{Failure, Result};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SpecializeArgs {
-    /// Specialize functions for sizes NAME=N (repeatable), for the lower bounds if estimated faster (auto, default), or
-    /// not at all (never)
+    /// Specialize functions for sizes NAME=N (repeatable), for size 1 except picture sides if estimated faster (auto,
+    /// default), or not at all (never)
     #[arg(long = "specialize", value_name = "auto|never|NAME=N[,NAME=N]")]
     specialize: Vec<Specialize>,
 }

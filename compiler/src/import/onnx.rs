@@ -125,6 +125,8 @@ pub struct Imported {
     pub assumed: BTreeMap<String, i64>,
     /// Names of the inputs whose samples became constants.
     pub constants: Vec<String>,
+    /// Metadata of the model: its `metadata_props`.
+    pub metadata: BTreeMap<String, String>,
 }
 
 /// Declaration of a model input.

@@ -2,7 +2,8 @@
 //! there down to the requested one.
 //!
 //! The merged table is checked after each step, so an error names the file that causes it. Sources are expanded to
-//! single fields before merging, so that a parent's source never applies to a child's number.
+//! single fields before merging, so that a parent's source never applies to a child's number. The accuracy of a fit
+//! (`fit`) is not inherited.
 
 use std::path::Path;
 
@@ -64,11 +65,21 @@ fn resolve(place: Place, text: &str) -> Result<TargetProfile, TargetError> {
     let mut profile = None;
     for layer in layers {
         let file = layer.place.shown();
+        forget_fit(&mut merged);
         merge(&mut merged, layer.table);
         profile = Some(parse(&merged, &file)?);
     }
     // There is at least one layer, the profile itself.
     profile.ok_or_else(|| TargetError::Syntax { file: String::new(), reason: "it is empty".to_owned() })
+}
+
+/// Removes the accuracy of a parent's fit: it is a statement about the parent's device only. The child inherits the
+/// cost parameters.
+fn forget_fit(merged: &mut Table) {
+    merged.remove("fit");
+    if let Some(Value::Table(sources)) = merged.get_mut("source") {
+        sources.retain(|path, _| !covers("fit", path));
+    }
 }
 
 /// Returns the parsed files of a profile and its ancestors, child first.

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::costs::{self, Number};
-use super::{Api, BUILTIN, TargetError, TargetProfile, names};
+use super::{Api, BUILTIN, COSTS, TargetError, TargetProfile, names};
 
 fn child(body: &str) -> Result<TargetProfile, TargetError> {
     let text = format!("name = \"mine\"\ninherits = \"vulkan-baseline\"\nsummary = \"a test\"\n{body}");
@@ -173,6 +173,22 @@ fn a_profiles_own_cost_parameters_override_its_costs_file() {
     let error = TargetProfile::load(&path).expect_err("only parameters stand there");
     assert!(matches!(&error, TargetError::Field { field, .. } if field == "machine"), "{error}");
     std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn the_accuracy_of_a_fit_is_not_inherited() {
+    for name in names() {
+        let profile = TargetProfile::load(name).expect("it loads");
+        let fitted = COSTS.iter().any(|(known, _)| *known == name);
+        assert_eq!(profile.fit.is_some(), fitted, "{name}");
+        assert_eq!(profile.source.keys().any(|path| path.starts_with("fit.")), fitted, "{name}");
+    }
+    for (name, _) in COSTS {
+        let child = format!("name = \"mine\"\ninherits = \"{name}\"\nsummary = \"a test\"");
+        let mine = TargetProfile::from_toml(&child, "mine.toml").expect("it loads");
+        let parent = TargetProfile::load(name).expect("it loads");
+        assert_eq!((mine.costs, mine.fit), (parent.costs, None));
+    }
 }
 
 #[test]

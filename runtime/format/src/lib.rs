@@ -58,9 +58,14 @@ pub struct Provenance {
     pub flags: Vec<String>,
     pub model_name: String,
     pub model_hash: Hash,
-    /// Additional (key, value) pairs, sorted by key.
+    /// Additional (key, value) pairs, sorted by key. Keys that begin with [`METADATA_PREFIX`] are metadata of the
+    /// source model.
     pub notes: Vec<(String, String)>,
 }
+
+/// Prefix of the keys of [`Provenance::notes`] that are metadata of the source model. The rest of the key is the
+/// model's own key.
+pub const METADATA_PREFIX: &str = "metadata.";
 
 /// A range of the file with packed weights. The offset is a multiple of 256.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

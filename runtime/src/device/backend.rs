@@ -8,6 +8,7 @@ use super::vulkan;
 use super::webgpu;
 use crate::error::Result;
 use crate::format::{Dispatch, Expr, Function, Manifest, Variant};
+use crate::progress::PipelineCounter;
 #[cfg(unix)]
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -81,6 +82,8 @@ pub(crate) struct LoadRequest<'a> {
     pub(crate) frames: usize,
     /// Number of conversations.
     pub(crate) conversations: usize,
+    /// Counter to step for every created pipeline.
+    pub(crate) progress: &'a PipelineCounter<'a>,
 }
 
 /// A run to submit: the function, its frame, and the copies before and after the dispatches. The function with index `first`

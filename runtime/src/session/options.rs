@@ -1,6 +1,7 @@
 //! Load options of a session.
 
 use crate::device::backend::Backend;
+use crate::progress::OnProgress;
 use std::path::PathBuf;
 
 /// Load options. The default suits most programs.
@@ -15,6 +16,8 @@ pub struct Options {
     pub target: Option<String>,
     /// File that caches the driver's compiled pipelines between starts.
     pub pipeline_cache: Option<PathBuf>,
+    /// Callback for the progress of loading.
+    pub on_progress: Option<OnProgress>,
     /// Skip hash verification of weights and shaders, for files whose integrity is known otherwise.
     pub trust_file: bool,
     /// Copy all data through staging buffers, as if the host could not access device memory. For tests, and for

@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::bundle_sizes::{own_and_shared_weights, undeduplicated_weights};
 use crate::failure::{Failure, Result};
 use crate::lowering::{distinct_shaders, f16_widening_note, lower_all};
+use crate::memory_report::Memory;
 use crate::model_args::ModelArgs;
 use crate::output::{Out, bytes, file_name, make_folder, milliseconds, show_notes, time, write_file};
 use crate::progress::Progress;
@@ -103,21 +104,6 @@ struct Specialized {
     function: String,
     dispatches: usize,
     memory: Memory,
-}
-
-/// Memory of intermediate tensors in bytes, as in the bundle's memory report.
-#[derive(Debug, Default, Serialize)]
-struct Memory {
-    peak: u64,
-    lower_bound: u64,
-    naive: u64,
-    /// Bytes of each arena. Empty if the target needs only one arena.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    arenas: Vec<u64>,
-    /// Bytes that a single arena for all tensors of `arenas` would take.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    single_arena: Option<u64>,
-    strategy: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -215,13 +201,13 @@ fn describe(target: &str, nodes_before: usize, functions: &[Lowered], total: Dur
         weight_bytes: packed.into_values().sum(),
         own_weight_bytes: 0,
         shared_weight_bytes: 0,
-        memory: memory(general),
+        memory: Memory::from_lowered(general),
         specialized: specialized
             .iter()
             .map(|f| Specialized {
                 function: function_label(&f.name, &f.plan.bounds),
                 dispatches: f.plan.dispatches.len(),
-                memory: memory(f),
+                memory: Memory::from_lowered(f),
             })
             .collect(),
         passes: general
@@ -237,18 +223,6 @@ fn describe(target: &str, nodes_before: usize, functions: &[Lowered], total: Dur
             .collect(),
         passes_ms: milliseconds(in_passes),
         plan_ms: milliseconds(total.saturating_sub(in_passes)),
-    }
-}
-
-fn memory(function: &Lowered) -> Memory {
-    let (footprint, placement) = (function.plan.footprint(), &function.plan.memory);
-    Memory {
-        arenas: placement.arenas.clone(),
-        single_arena: (!placement.arenas.is_empty()).then_some(placement.single_arena_peak),
-        peak: footprint.peak,
-        lower_bound: footprint.lower_bound,
-        naive: footprint.naive,
-        strategy: placement.strategy,
     }
 }
 

@@ -1,8 +1,9 @@
 //! `driftc estimate`: estimates latency, memory, bundle size and the most expensive nodes for a target, without a
 //! device.
 //!
-//! The time of a function is the sum of the selected candidates' estimates at the upper bounds of its symbols. A
-//! measured profile has a margin of error from its fit. Other profiles use a default margin, and the output says so.
+//! The time of a function is the sum of the selected candidates' estimates at the upper bounds of its symbols. A profile
+//! with its own measurements has a margin of error from its fit. Other profiles use a default margin, and the output
+//! says so.
 
 use std::io::Write;
 
@@ -17,6 +18,7 @@ use serde::Serialize;
 use crate::bytes_read::BytesRead;
 use crate::failure::Result;
 use crate::lowering::lower_all;
+use crate::memory_report::Memory;
 use crate::model_args::ModelArgs;
 use crate::output::{Out, bytes, nanoseconds, show_notes};
 use crate::progress::Progress;
@@ -61,8 +63,7 @@ struct Function {
     /// Estimated time of copies between layouts, in nanoseconds. The time `ns` of the function includes it.
     copies_ns: f64,
     dispatches: usize,
-    /// Memory of intermediate tensors, in bytes.
-    peak_bytes: u64,
+    memory: Memory,
     reads: BytesRead,
     most_expensive: Vec<Node>,
 }
@@ -140,7 +141,7 @@ fn describe_function(lowered: &Lowered, reads: BytesRead, target: &TargetProfile
         ns,
         copies_ns,
         dispatches: plan.dispatches.len(),
-        peak_bytes: plan.memory.peak,
+        memory: Memory::from_lowered(lowered),
         reads,
         most_expensive: nodes,
     }
@@ -151,7 +152,7 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
     writeln!(out, "{target}: bundle of {}", bytes(report.bundle_bytes))?;
     for f in &report.functions {
         let [low, high] = [f.ns / margin, f.ns * margin].map(nanoseconds);
-        let (time, peak) = (nanoseconds(f.ns), bytes(f.peak_bytes));
+        let (time, peak) = (nanoseconds(f.ns), bytes(f.memory.peak));
         writeln!(
             out,
             "  {}: {time} ({low} to {high}) in {} dispatches, {peak} of intermediate tensors",
@@ -174,7 +175,7 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
         true => {
             "range from measurements on the target device, where 9 of 10 selected kernels take a time within their range"
         }
-        false => "not measured on this device: generic cost parameters, so the range is wide",
+        false => "not measured on this device: cost parameters of other devices, so the range is wide",
     };
     writeln!(out, "  {note}")?;
     Ok(())

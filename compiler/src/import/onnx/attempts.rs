@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::ir::array::Array;
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::graph::Graph;
+use crate::metadata::Metadata;
 
 /// Maximum bytes of a tensor whose size depends on assumed bounds: the size of a buffer that every device can bind.
 const MAX_TENSOR_BYTES: i64 = 128 << 20;
@@ -82,7 +83,11 @@ pub(super) fn import_model(source: &Source, model: &ModelProto, options: &Option
         a.role.typical().first().map_or(low, |size| (*size).min(high).max(low))
     };
     let assumed = assumed.iter().map(|a| (a.symbol.clone(), usual(a))).collect();
-    Ok(Imported { graph, notes, hash: [0; 32], external: source.files(), assumed, constants })
+    let entries = model.metadata_props.iter().map(|entry| (entry.key(), entry.value()));
+    let metadata: Metadata = entries.collect();
+    notes.extend(metadata.notes);
+    let metadata = metadata.entries;
+    Ok(Imported { graph, notes, hash: [0; 32], external: source.files(), assumed, constants, metadata })
 }
 
 /// Returns the number of refused nodes in an import error; `usize::MAX` for an error that refuses no nodes.

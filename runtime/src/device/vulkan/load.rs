@@ -27,14 +27,11 @@ const N_THREADS: usize = 16;
 impl Replayer {
     /// Allocates memory, uploads weights, creates pipelines and records functions.
     pub(crate) fn load(context: &Arc<Context>, source: &LoadRequest<'_>) -> Result<Replayer> {
-        let LoadRequest { manifest, variant, file, cache: (cache_path, cache_key), .. } = *source;
+        let LoadRequest { manifest, variant, file, .. } = *source;
         let weights = Weights::new(context, manifest, variant, file)?;
         // The first thread that needs the pipelines creates them; other threads wait.
         let pipelines = OnceLock::new();
-        let create = || {
-            let create = || Pipelines::create(context, manifest, variant, file, cache_path, cache_key);
-            pipelines.get_or_init(create).as_ref().ok()
-        };
+        let create = || pipelines.get_or_init(|| Pipelines::create(context, source)).as_ref().ok();
         let job = |index: usize| match index.checked_sub(1) {
             None => _ = create(),
             Some(index) => weights.fill(index),

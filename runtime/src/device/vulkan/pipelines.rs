@@ -8,12 +8,12 @@ mod cache;
 use super::context::Context;
 use super::{failed, spirv};
 use crate::codec::section;
+use crate::device::backend::LoadRequest;
 use crate::error::{Error, Result};
 use crate::format::{BindingKind, Feature, Manifest, Pipeline, Variant};
 use crate::threads;
 use ash::vk;
 use std::ffi::CString;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -49,14 +49,8 @@ struct Job<'a> {
 }
 
 impl Pipelines {
-    pub(super) fn create(
-        context: &Arc<Context>,
-        manifest: &Manifest,
-        variant: &Variant,
-        file: &[u8],
-        cache_path: Option<&Path>,
-        cache_key: &[u8],
-    ) -> Result<Pipelines> {
+    pub(super) fn create(context: &Arc<Context>, source: &LoadRequest<'_>) -> Result<Pipelines> {
+        let LoadRequest { manifest, variant, file, cache: (cache_path, cache_key), progress, .. } = *source;
         // From here on, dropping `created` destroys the created objects on every return.
         let mut created = Pipelines { context: context.clone(), layouts: Vec::new(), pipelines: Vec::new() };
         let mut known: Vec<Vec<vk::DescriptorType>> = Vec::new();
@@ -82,6 +76,7 @@ impl Pipelines {
         threads::parallel_for(jobs.len(), &|index| {
             if let Some((job, result)) = jobs.get(index).zip(results.get(index)) {
                 let pipeline = compile(context, job, cache.raw);
+                progress.step();
                 if let Ok(mut result) = result.lock() {
                     *result = pipeline;
                 }

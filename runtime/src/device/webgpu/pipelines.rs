@@ -3,8 +3,9 @@
 use super::context::Context;
 use super::memory::{dimension, format};
 use crate::codec::section;
+use crate::device::backend::LoadRequest;
 use crate::error::{Error, Result};
-use crate::format::{BindingKind, DeviceType, Manifest, Pipeline, Variant};
+use crate::format::{BindingKind, DeviceType, Manifest, Pipeline};
 use crate::threads;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -23,12 +24,8 @@ pub(super) struct Pipelines {
 }
 
 impl Pipelines {
-    pub(super) fn create(
-        context: &Context,
-        manifest: &Manifest,
-        variant: &Variant,
-        file: &[u8],
-    ) -> Result<Pipelines> {
+    pub(super) fn create(context: &Context, source: &LoadRequest<'_>) -> Result<Pipelines> {
+        let LoadRequest { manifest, variant, file, progress, .. } = *source;
         let mut known: Vec<&[BindingKind]> = Vec::new();
         let mut layouts = Vec::new();
         let mut jobs = Vec::with_capacity(variant.pipelines.len());
@@ -45,6 +42,7 @@ impl Pipelines {
             let Some((pipeline, layout, result)) = jobs.get(index) else { return };
             let Some((_, layout)) = layouts.get(*layout) else { return };
             let created = compile(context, manifest, pipeline, layout, file);
+            progress.step();
             if let Ok(mut result) = result.lock() {
                 *result = Some(created);
             }

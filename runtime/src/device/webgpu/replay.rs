@@ -41,7 +41,7 @@ impl Replayer {
     pub(crate) fn load(context: &Arc<Context>, source: &LoadRequest<'_>) -> Result<Replayer> {
         let LoadRequest { manifest, variant, file, frames, conversations, .. } = *source;
         let (pipelines, filled) = threads::join(
-            || Pipelines::create(context, manifest, variant, file),
+            || Pipelines::create(context, source),
             || {
                 Ok((
                     create_weights(context, manifest, variant, file)?,

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use drift_runtime::format::{Function, SlotKind, Symbol, Variant};
 
 use super::live_ranges::{LiveRange, live_ranges};
-use super::report::Report;
+use super::report::{Report, shown_value};
 use crate::expression::format_expression;
 use crate::output::{bytes, three_digits};
 use crate::specialize::function_labels;
@@ -74,7 +74,7 @@ impl Page {
     }
 
     fn facts(&mut self, report: &Report<'_>) {
-        let p = report.provenance;
+        let p = &report.provenance;
         self.put(format_args!("<table>\n"));
         let mut rows = vec![
             ("bundle format".to_owned(), report.format.clone()),
@@ -83,6 +83,10 @@ impl Page {
             ("compiler".to_owned(), format!("driftc {} {}", p.compiler_version, p.flags.join(" "))),
         ];
         rows.extend(p.notes.iter().cloned());
+        let metadata = report.metadata.iter();
+        rows.extend(
+            metadata.map(|(key, value)| (format!("metadata {}", shown_value(key)), shown_value(value))),
+        );
         for (key, value) in rows {
             self.put(format_args!(
                 "<tr><td>{}</td><td><code>{}</code></td></tr>\n",

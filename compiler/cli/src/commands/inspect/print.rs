@@ -2,19 +2,22 @@
 
 use std::io::Write;
 
-use super::report::{Report, VariantReport};
+use super::report::{Report, VariantReport, shown_value};
 use crate::failure::Result;
 use crate::output::{Out, bytes};
 
 /// Prints a report.
 pub(super) fn print(report: &Report<'_>, out: &mut Out) -> Result<()> {
-    let p = report.provenance;
+    let p = &report.provenance;
     writeln!(out, "{}: bundle format {}", report.bundle, report.format)?;
     writeln!(out, "hash        {}", report.hash)?;
     writeln!(out, "model       {} ({})", p.model_name, p.model_hash)?;
     writeln!(out, "compiler    driftc {} {}", p.compiler_version, p.flags.join(" "))?;
     for (key, value) in &p.notes {
         writeln!(out, "{key:<11} {value}")?;
+    }
+    for (key, value) in &report.metadata {
+        writeln!(out, "metadata    {} = {}", shown_value(key), shown_value(value))?;
     }
     let b = &report.bytes;
     writeln!(

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use drift_runtime::Bundle;
 use drift_runtime::codec::read_header;
 use drift_runtime::format::{
-    DeviceHints, Function, Image, Limits, Manifest, MemoryReport, Port, Provenance, SlotKind, Symbol, Variant,
+    DeviceHints, Function, Image, Limits, METADATA_PREFIX, Manifest, MemoryReport, Port, Provenance,
+    SlotKind, Symbol, Variant,
 };
 use serde::Serialize;
 
@@ -16,13 +17,18 @@ use crate::failure::Result;
 
 /// Maximum number of weights to list, largest first.
 const MAX_LISTED_WEIGHTS: usize = 8;
+/// Maximum number of characters to show of the key or value of a metadata entry.
+const MAX_SHOWN_CHARS: usize = 60;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report<'a> {
     pub(super) bundle: String,
     pub(super) format: String,
     pub(super) hash: String,
-    pub(super) provenance: &'a Provenance,
+    /// Origin of the bundle, with the notes that are not metadata.
+    pub(super) provenance: Provenance,
+    /// Metadata of the source model, by key.
+    pub(super) metadata: BTreeMap<&'a str, &'a str>,
     pub(super) bytes: SectionSizes,
     pub(super) attachments: Vec<Attachment>,
     /// Bytes that the weights of all variants would take without deduplication.
@@ -119,13 +125,27 @@ pub(super) fn bundle_report(bundle: &Bundle, path: String, list_dispatches: bool
         bundle: path,
         format: format!("{}.{}", header.major, header.minor),
         hash: bundle.hash().to_string(),
-        provenance: &manifest.provenance,
+        provenance: without_metadata(&manifest.provenance),
+        metadata: bundle.metadata().collect(),
         bytes: SectionSizes::from_manifest(&header, manifest),
         attachments: attachments(manifest),
         undeduplicated_weight_bytes: undeduplicated_weights(manifest),
         stored_weight_bytes: stored_weights(manifest),
         variants: manifest.variants.iter().map(|v| variant_report(v, manifest, list_dispatches)).collect(),
     })
+}
+
+fn without_metadata(provenance: &Provenance) -> Provenance {
+    let mut provenance = provenance.clone();
+    provenance.notes.retain(|(key, _)| !key.starts_with(METADATA_PREFIX));
+    provenance
+}
+
+/// Key or value of a metadata entry on one line, cut after [`MAX_SHOWN_CHARS`] characters.
+pub(super) fn shown_value(value: &str) -> String {
+    let start: String = value.chars().take(MAX_SHOWN_CHARS).collect();
+    let cut = if start.len() < value.len() { format!(" ... ({} bytes)", value.len()) } else { String::new() };
+    format!("{}{cut}", start.replace(char::is_control, " ").trim_end())
 }
 
 fn attachments(manifest: &Manifest) -> Vec<Attachment> {
