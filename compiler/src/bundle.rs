@@ -12,5 +12,6 @@ mod types;
 mod weights;
 mod write;
 
+pub use function::check_limits;
 pub use planned::Planned;
 pub use write::write;

@@ -24,6 +24,7 @@ use crate::output::{file_name, show_notes};
 use crate::progress::Progress;
 use crate::prompt_encoder::tokenizer_notes;
 use crate::session::DeviceArgs;
+use crate::target_args::{HERE, load_target};
 
 /// A bundle in the cache, compiled from a model.
 #[derive(Debug)]
@@ -88,8 +89,8 @@ pub(crate) fn pipeline_cache_path(bundle: &Bundle, folder: Option<&Path>) -> Opt
 /// Target profiles to compile for, best first: the requested profile, or the built-in profile of the device followed by
 /// a profile that is generated from the driver's properties.
 fn profiles(device: &DeviceInfo, target: Option<&str>) -> Result<Vec<TargetProfile>> {
-    if let Some(name) = target {
-        return Ok(vec![TargetProfile::load(name)?]);
+    if let Some(name) = target.filter(|name| !name.eq_ignore_ascii_case(HERE)) {
+        return Ok(vec![load_target(name, &DeviceArgs::default())?]);
     }
     let generated = driftc::target::from_device(device, None)?;
     let generated = TargetProfile::from_toml(&generated, "this device")?;

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::bundle_sizes::{own_and_shared_weights, undeduplicated_weights};
 use crate::failure::{Failure, Result};
+use crate::finish::check_optimize;
 use crate::lowering::{distinct_shaders, f16_widening_note, lower_all};
 use crate::model_args::ModelArgs;
 use crate::output::{Out, bytes, file_name, make_folder, milliseconds, show_notes, time, write_file};
@@ -144,6 +145,9 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
         pool.map_err(|e| Failure::input(format!("cannot start {n} threads: {e}")))?;
     }
     let targets = load_targets(&args.targets)?;
+    if args.optimize {
+        check_optimize(&targets)?;
+    }
     let progress = Progress::start("importing");
     let loaded = args.model.load()?;
     let mut notes = loaded.notes.clone();
@@ -183,7 +187,7 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     let report = Report {
         model: model.name.clone(),
         bundle: args.output.clone(),
-        precision: args.model.options.precision.name(),
+        precision: args.model.options.precision().name(),
         notes,
         bytes: sections(&summary),
         undeduplicated_weight_bytes: undeduplicated_weights(manifest),

@@ -118,7 +118,7 @@ impl Page {
         let (m, n) = (&function.memory, function.dispatches.len());
         self.put(format_args!("<h3>Function {}</h3>\n", escape(label)));
         for s in &function.symbols {
-            self.put(format_args!("<p>{} is in {}..={}.</p>\n", escape(&s.name), s.min, s.max));
+            self.put(format_args!("<p>{} is in {}..{}.</p>\n", escape(&s.name), s.min, s.max));
         }
         let tensors = live_ranges(variant, function);
         let without_reuse: Vec<u64> = tensors
