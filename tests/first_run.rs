@@ -159,7 +159,7 @@ fn bounds_on_the_command_line_serve_several_shapes() {
         assert!(out.contains(&format!("y: f32{shape:?} = 4, 4")), "{out}{err}");
     }
     let (_, err) = texts(&run(&[2, 17]));
-    assert!(err.contains("is not seq in 1..=16"), "{err}");
+    assert!(err.contains("is not seq in 1..16"), "{err}");
     assert!(place.path("mine").is_dir() && !place.path("cache").exists());
 }
 
@@ -196,8 +196,8 @@ fn what_a_first_run_lacks_is_said() {
     let bundle = place.text("b.drift");
     place.done(&["compile", &m, "-t", &target(), "-o", &bundle, "--dim", "batch=1", "--dim", "seq=1..8"]);
     let long = place.floats("x", &[1, 9], 1.0);
-    place.refused(&["run", &bundle, "--input", &long], 1, &["1..=8", "--dim seq=1..9"]);
-    place.refused(&["run", &bundle, "--input", &x, "--dim", "seq=3"], 2, &["need a model"]);
+    place.refused(&["run", &bundle, "--input", &long], 1, &["1..8", "--dim seq=1..9"]);
+    place.refused(&["run", &bundle, "--input", &x, "--dim", "seq=3"], 2, &["--dim needs a model"]);
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn an_input_that_decides_is_pinned() {
     let t = target();
     let bundle = place.text("b.drift");
     let compile = ["compile", &m, "-t", &t, "-o", &bundle];
-    place.refused(&compile, 1, &["at run time", "add --const rate=16000 to import the model"]);
+    place.refused(&compile, 1, &["at run time", "add --const rate=16000 to compile the model"]);
     place.done(&[&compile[..], &["--const", "rate=16000"]].concat());
     let x = place.floats("x", &[1, 4], -2.0);
     let (out, _) = place.done(&["run", &bundle, "--input", &x]);
@@ -261,7 +261,7 @@ fn inputs_that_decide_one_after_the_other() {
     let mut g = graph(vec![input("x", &["4"]), scalar("rate"), scalar("mode")], outer, &["c_y"]);
     g.initializer = vec![integers("known", &[], &[16000]), integers("three", &[], &[3])];
     let m = place.model("nested.onnx", &model(17, g));
-    let says = ["add --const rate=16000 --const mode=", "to import the model"];
+    let says = ["add --const rate=16000 --const mode=", "to compile the model"];
     place.refused(&["compile", &m, "-t", &target(), "-o", &place.text("b.drift")], 1, &says);
 }
 
@@ -313,16 +313,16 @@ fn samples_give_sizes() {
     let args = ["compile", &m, "-t", &t, "-o", &bundle, "--like", &like, "--dim", "seq=1..9"];
     place.done(&args);
     let (out, _) = place.done(&["inspect", &bundle]);
-    assert!(out.contains("x: f32[3, seq]") && out.contains("seq in 1..=9"), "{out}");
+    assert!(out.contains("x: f32[3, seq]") && out.contains("seq in 1..9"), "{out}");
     // Several samples of one input give bounds that contain all of them, unless bounds are given.
     let (short, wide) = (place.floats("x", &[3, 2], 0.0), place.floats("x", &[5, 4], 0.0));
     let likes = ["--like", &like, "--like", &short, "--like", &wide];
     let compile = ["compile", &m, "-t", &t, "-o", &bundle];
     place.done(&[&compile[..], &likes].concat());
     let (out, _) = place.done(&["inspect", &bundle]);
-    assert!(out.contains("batch in 3..=5") && out.contains("seq in 2..=7"), "{out}");
+    assert!(out.contains("batch in 3..5") && out.contains("seq in 2..7"), "{out}");
     place.done(&[&compile[..], &likes, &["--dim", "seq=1..64"]].concat());
-    assert!(place.done(&["inspect", &bundle]).0.contains("seq in 1..=64"));
+    assert!(place.done(&["inspect", &bundle]).0.contains("seq in 1..64"));
     let flat = place.floats("x", &[3], 0.0);
     place.refused(&[&compile[..], &likes, &["--like", &flat]].concat(), 2, &["has 2 axes"]);
 }
@@ -338,12 +338,15 @@ fn bounds_are_assumed_by_role() {
     let m = place.model("conv.onnx", &model(17, g));
     let (t, bundle) = (target(), place.text("b.drift"));
     let (_, err) = place.done(&["compile", &m, "-t", &t, "-o", &bundle]);
-    assert!(err.contains("`x_0` has no bounds; assuming 1..=1 (batch; larger sizes make a tensor"), "{err}");
-    assert!(err.contains("`x_2` has no bounds; assuming 32..=672 (an image side"), "{err}");
-    assert!(err.contains("set bounds with --dim x_3=LOW..HIGH"), "{err}");
+    assert!(
+        err.contains("no bounds are given for `x_0` (batch), `x_2` (image side), `x_3` (image side)"),
+        "{err}"
+    );
+    assert!(err.contains("assuming --dim x_0=1 --dim x_2=32..672 --dim x_3=32..672;"), "{err}");
+    assert!(err.contains("larger sizes of `x_0`, `x_2`, `x_3` make a tensor of more than 128 MiB"), "{err}");
     let m = place.model("double.onnx", &doubling());
     let (_, err) = place.done(&["compile", &m, "-t", &t, "-o", &bundle]);
-    assert!(err.contains("assuming 1..=8 (batch)") && err.contains("assuming 1..=256 (sequence)"), "{err}");
+    assert!(err.contains("`seq` (sequence): assuming --dim batch=1..8 --dim seq=1..256;"), "{err}");
 }
 
 /// A slice may end at a fixed index or at the end of the axis, whichever comes first. One bundle serves sizes below and above
@@ -358,7 +361,7 @@ fn slices_end_where_the_size_does() {
     let m = place.model("slice.onnx", &model(17, g));
     let bundle = place.text("b.drift");
     let (_, err) = place.done(&["compile", &m, "-t", &target(), "-o", &bundle]);
-    assert!(err.contains("`seq` has no bounds; assuming 1..=256 (sequence)"), "{err}");
+    assert!(err.contains("`seq` (sequence): assuming --dim seq=1..256;"), "{err}");
     for (n, y, z) in
         [(1, "f32[1] = 1", "f32[0]"), (4, "f32[4] = 1, 1", "f32[1] = 1"), (9, "f32[5]", "f32[6]")]
     {
@@ -386,7 +389,7 @@ fn what_only_bounds_refuse_is_said_with_a_size() {
     let m = place.model("slice.onnx", &model(17, g));
     let (t, bundle) = (target(), place.text("b.drift"));
     let (_, err) = place.done(&["compile", &m, "-t", &t, "-o", &bundle]);
-    assert!(err.contains("`seq` has no bounds; assuming 16..=256 (sequence)"), "{err}");
+    assert!(err.contains("`seq` (sequence): assuming --dim seq=16..256;"), "{err}");
     let narrow = ["compile", &m, "-t", &t, "-o", &bundle, "--dim", "seq=1..9"];
     place.refused(&narrow, 1, &["counted from the end", "--dim"]);
     // The number of outputs must equal the number of items, so it must be known.
@@ -402,13 +405,13 @@ fn what_only_bounds_refuse_is_said_with_a_size() {
     );
     g.initializer = vec![integers("zero", &[], &[0]), integers("zeros", &[1], &[0])];
     let m = place.model("topk.onnx", &model(17, g));
-    place.refused(&["compile", &m, "-t", &t, "-o", &bundle], 1, &["add --dim n=1 to import the model"]);
+    place.refused(&["compile", &m, "-t", &t, "-o", &bundle], 1, &["add --dim n=1 to compile the model"]);
     // The number of tokens must equal the number of positions, which none of the tried bounds contains.
     let mut g = graph(vec![input("x", &["1", "count", "4"])], vec![node("Add", &["x", "c"], &["y"])], &["y"]);
     g.initializer = vec![floats("c", &[1, 197, 1], &[0.5; 197])];
     let m = place.model("positions.onnx", &model(17, g));
     let compile = ["compile", &m, "-t", &t, "-o", &bundle];
-    place.refused(&compile, 1, &["add --dim count=197 to import the model"]);
+    place.refused(&compile, 1, &["add --dim count=197 to compile the model"]);
     place.refused(&[&compile[..], &["--dim", "count=1..256"]].concat(), 1, &["add --dim count=197"]);
 }
 

@@ -13,5 +13,6 @@ mod types;
 mod weights;
 mod write;
 
+pub use function::check_limits;
 pub use planned::Planned;
 pub use write::{outline, write};

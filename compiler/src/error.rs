@@ -127,6 +127,15 @@ pub enum Error {
         /// Remedy.
         help: String,
     },
+    /// A tensor exceeds a limit of the target for some sizes within the bounds of the symbols.
+    #[error("{reason}{}", list_remedies(.remedies))]
+    TooLarge {
+        /// Reason.
+        reason: String,
+        /// Bounds with which this tensor fits. Each remedy suffices for this tensor, but other tensors may still exceed
+        /// the limit.
+        remedies: Vec<Vec<Within>>,
+    },
     /// A defect of the compiler, never the user's fault.
     #[error(
         "internal error in {stage}: {reason}\n  help: this is a defect of driftc; please report it with the model"
@@ -148,6 +157,17 @@ impl Error {
     /// Creates an error for a request that cannot be met.
     pub fn request(reason: impl Into<String>, help: impl Into<String>) -> Self {
         Self::Request { reason: reason.into(), help: help.into() }
+    }
+}
+
+/// Lists bounds for the text of an error.
+fn list_remedies(remedies: &[Vec<Within>]) -> String {
+    let options = |remedy: &Vec<Within>| remedy.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let list: Vec<String> = remedies.iter().map(options).collect();
+    if list.is_empty() {
+        String::new()
+    } else {
+        format!("\n  help: this tensor fits with {}", list.join(" or "))
     }
 }
 

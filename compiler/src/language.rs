@@ -34,6 +34,8 @@ use crate::ir::tensor::DType;
 
 /// Symbol for the number of tokens in the KV caches.
 pub const PAST: &str = "past";
+/// Names of the sizes of the functions that generate text: the context length, and tokens per run of two functions.
+pub const GENERATION_SIZES: [&str; 3] = ["context", "chunk", "long"];
 /// Default context length in tokens.
 pub const DEFAULT_CONTEXT: i64 = 4096;
 /// Default number of tokens that a run of `prefill` reads.

@@ -3,6 +3,7 @@
 //! The ahead-of-time compiler of driftc. It compiles a model into a bundle for one or more GPUs. No GPU is needed, and equal
 //! inputs give equal bytes.
 
+pub mod assumed_bounds;
 pub mod bundle;
 pub mod calibration_suite;
 pub mod compile;
@@ -24,6 +25,7 @@ pub mod passes;
 pub mod plan;
 pub mod quantize;
 pub mod shader;
+pub mod suggest;
 pub mod target;
 
 pub use error::{Error, Result};

@@ -117,7 +117,7 @@ fn if_faster(
     let functions = match lowered {
         Ok(functions) => functions,
         // More tokens per run need larger tensors, which may exceed a limit of the target.
-        Err(Error::Request { .. } | Error::Node { .. }) => return Ok(None),
+        Err(Error::Request { .. } | Error::TooLarge { .. } | Error::Node { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
     let (Some(first), Some(reference)) = (functions.first(), reference) else { return Ok(None) };

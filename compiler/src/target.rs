@@ -11,6 +11,7 @@ pub mod costs;
 mod error;
 mod load;
 mod probe;
+mod products;
 pub mod quirks;
 #[cfg(test)]
 mod tests;
@@ -98,6 +99,9 @@ pub struct DeviceMatch {
     pub vendor_id: Option<u32>,
     /// The device's name must contain one of these strings. Case does not matter.
     pub names: Vec<String>,
+    /// Names under which the devices are sold. Not inherited.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub products: Vec<String>,
 }
 
 /// Limits of the device. Sizes are in bytes.
@@ -410,7 +414,7 @@ impl Machine {
 }
 
 impl TargetProfile {
-    /// Loads a built-in profile by name, or a profile from a TOML file.
+    /// Loads a built-in profile by its name or the name of a device, or a profile from a TOML file.
     ///
     /// An argument that ends in `.toml` or contains a path separator is a file.
     pub fn load(name_or_path: &str) -> Result<TargetProfile, TargetError> {
@@ -432,13 +436,14 @@ impl TargetProfile {
     /// Returns a hash of the values in the profile that affect compilation. Profiles with equal hashes compile a model to equal
     /// bytes.
     ///
-    /// The sources, the summary, the accuracy of the fit and the parent's name are left out.
+    /// The sources, the summary, the product names, the accuracy of the fit and the parent's name are left out.
     pub fn hash(&self) -> Result<[u8; 32], TargetError> {
         let facts = TargetProfile {
             inherits: None,
             summary: String::new(),
             source: BTreeMap::new(),
             fit: None,
+            device: DeviceMatch { products: Vec::new(), ..self.device.clone() },
             quirks: self
                 .quirks
                 .iter()

@@ -1,11 +1,12 @@
 //! Model folders in Hugging Face's form: reading the configuration, the checkpoint and the tokenizer files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use driftc::assumed_bounds::AssumedBounds;
 use driftc::compile::EntryPoint;
-use driftc::error::{Error, Result};
+use driftc::error::{Error, Result, Within};
 use driftc::import::gguf::Gguf;
 use driftc::import::safetensors::{LFS_POINTER_HELP, LFS_POINTER_REASON, Weights, is_lfs_pointer};
 use driftc::ir::dim::Dim;
@@ -45,8 +46,12 @@ pub struct Folder {
     pub entry_points: Vec<EntryPoint>,
     /// Bounds of symbolic sizes that the user gave with `--dim`.
     pub dims: Dims,
-    /// Notes for the user about assumed bounds and other assumptions.
+    /// Notes for the user about assumptions, except about assumed bounds.
     pub notes: Vec<String>,
+    /// Assumed bounds of symbolic sizes.
+    pub assumed: Vec<AssumedBounds>,
+    /// Names of the sizes that the architecture has.
+    pub sizes: BTreeSet<String>,
     config: Value,
 }
 
@@ -66,6 +71,8 @@ impl Folder {
             entry_points: Vec::new(),
             dims: dims.clone(),
             notes,
+            assumed: Vec::new(),
+            sizes: BTreeSet::new(),
             config,
         }
     }
@@ -142,14 +149,13 @@ impl Folder {
     /// # Errors
     /// If the lower bound is below 1 or above the upper bound.
     pub fn dim(&mut self, name: &str, default: (i64, i64)) -> Result<Dim> {
+        self.sizes.insert(name.to_string());
         let (low, high) = match self.dims.get(name) {
             Some(bounds) => *bounds,
             None => {
                 if default.0 != default.1 {
-                    self.notes.push(format!(
-                        "the size `{name}` may be {}..={}; change its bounds with --dim {name}=LOW..HIGH",
-                        default.0, default.1
-                    ));
+                    let within = Within { symbol: name.to_string(), low: default.0, high: default.1 };
+                    self.assumed.push(AssumedBounds { within, role: None });
                 }
                 default
             }

@@ -33,8 +33,11 @@ pub use folder::{Dims, is_model};
 
 use std::path::Path;
 
+use driftc::assumed_bounds;
 use driftc::compile::Model;
 use driftc::error::{Error, Result};
+use driftc::language::GENERATION_SIZES;
+use driftc::suggest::did_you_mean;
 use folder::Folder;
 use opened::{Checkpoint, OpenedModel};
 use serde_json::Value;
@@ -92,17 +95,27 @@ fn build(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>, Checkpoint)> {
     let architecture = find_architecture(path, &config)?;
     let mut folder = Folder::new(path, weights, config, dims, notes);
     (architecture.build)(&mut folder)?;
-    let is_fixed = |name: &str| dims.get(name).is_some_and(|(low, high)| low == high);
-    if let Some(unknown) = dims.keys().find(|d| !folder.graph.bounds.contains_key(*d) && !is_fixed(d)) {
-        return Err(Error::request(
-            format!("the model has no symbolic size named `{unknown}`"),
-            "remove the --dim of this name; this model has the sizes `batch` and `seq`, and a language model also `context`, `chunk` and `long`",
-        ));
+    if let Some(unknown) = dims.keys().find(|name| !folder.sizes.contains(*name)) {
+        return Err(unknown_size(unknown, &folder));
     }
     let name = path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
-    let Folder { graph, entry_points, notes, .. } = folder;
+    let Folder { graph, entry_points, mut notes, assumed, .. } = folder;
+    notes.extend(assumed_bounds::note(&assumed));
     let metadata = metadata.entries;
     Ok((Model { graph, entry_points, name, attachments, metadata, ..Model::default() }, notes, checkpoint))
+}
+
+/// Returns the error for a size that a model does not have.
+fn unknown_size(name: &str, folder: &Folder) -> Error {
+    let similar = did_you_mean(name, folder.sizes.iter().map(String::as_str));
+    let list = folder.sizes.iter().map(|size| format!("`{size}`")).collect::<Vec<_>>().join(", ");
+    let mut help = format!("{similar}the model's sizes are {list}");
+    if GENERATION_SIZES.contains(&name) {
+        help.push_str(&format!(
+            "; `{name}` is a size of the functions that generate text, which --dim batch and --dim seq leave out"
+        ));
+    }
+    Error::request(format!("the model has no size `{name}`"), help)
 }
 
 /// Returns the supported architecture that a configuration names.

@@ -82,7 +82,7 @@ pub fn unmet(manifest: &Manifest, variant: &Variant, device: &DeviceInfo) -> Vec
         required.filter(|size| *size < min || *size > max).fold(0u64, |sizes, size| sizes | u64::from(size));
     for size in (0..u64::BITS).map(|bit| 1u64 << bit).filter(|size| required & size != 0) {
         reasons.push(format!(
-            "subgroups of {size} invocations are needed, but the device supports {min}..={max}"
+            "subgroups of {size} invocations are needed, but the device supports {min}..{max}"
         ));
     }
     for shape in needs.matrix_shapes.iter().filter(|shape| !device.matrix_shapes.contains(shape)) {

@@ -173,8 +173,7 @@ fn two_bundles_are_compared() {
     let changed = driftc(&["diff", &bundle, &other]);
     assert_eq!(changed.status.code(), Some(0), "{}", text(&changed.stderr));
     let says = text(&changed.stdout);
-    for part in ["only bundle b has variants for vulkan-baseline", "symbol n: 1..=8 -> 1..=64", "manifest: "]
-    {
+    for part in ["only bundle b has variants for vulkan-baseline", "symbol n: 1..8 -> 1..64", "manifest: "] {
         assert!(says.contains(part), "{part} in\n{says}");
     }
     let report = json(&driftc(&["diff", &bundle, &other, "--json"]));

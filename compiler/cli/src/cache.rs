@@ -24,6 +24,7 @@ use crate::model_args::ModelArgs;
 use crate::output::{file_name, show_notes};
 use crate::progress::Progress;
 use crate::session::DeviceArgs;
+use crate::target_args::{HERE, load_target};
 use crate::tokenizer_notes::tokenizer_notes;
 
 /// A bundle in the cache, compiled from a model.
@@ -106,8 +107,8 @@ pub(crate) fn chat_history_path(folder: Option<&Path>) -> Option<PathBuf> {
 /// Target profiles to compile for, best first: the requested profile, or the built-in profile of the device followed by
 /// a profile that is generated from the driver's properties.
 pub(crate) fn profiles(device: &DeviceInfo, target: Option<&str>) -> Result<Vec<TargetProfile>> {
-    if let Some(name) = target {
-        return Ok(vec![TargetProfile::load(name)?]);
+    if let Some(name) = target.filter(|name| !name.eq_ignore_ascii_case(HERE)) {
+        return Ok(vec![load_target(name, &DeviceArgs::default())?]);
     }
     let generated = driftc::target::from_device(device, None)?;
     let generated = TargetProfile::from_toml(&generated, "this device")?;

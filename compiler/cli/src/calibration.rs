@@ -5,7 +5,7 @@ use std::path::Path;
 use drift_text::Tokenizer;
 use driftc::compile::Model;
 use driftc::quantize::Weights;
-use driftc::quantize::calibration::Calibration;
+use driftc::quantize::calibration::{Calibration, calibrated_input};
 
 use crate::failure::{Failure, Result};
 use crate::token_ids::read_token_ids;
@@ -20,6 +20,7 @@ pub(crate) fn calibrate_weights(
     weights: Weights,
     path: &Path,
 ) -> Result<(Calibration, String)> {
+    calibrated_input(&model.graph, weights)?;
     let bytes = std::fs::read(path).map_err(|e| Failure::file(path, &e))?;
     let ids = match path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
         true => read_token_ids(path)?,

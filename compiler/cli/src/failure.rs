@@ -91,6 +91,12 @@ impl Failure {
         self.help.as_deref()
     }
 
+    /// Message and reasons in one line.
+    pub(crate) fn text(&self) -> String {
+        let reasons = self.reasons.iter().map(String::as_str);
+        std::iter::once(self.message.as_str()).chain(reasons).collect::<Vec<_>>().join(": ")
+    }
+
     /// Prints the failure to standard error and returns its exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self.kind {
@@ -215,6 +221,7 @@ impl From<driftc::Error> for Failure {
             }
             E::Target(error) => error.into(),
             E::Request { reason, help } => Self::input(reason).help(help),
+            E::TooLarge { reason, .. } => Self::input(reason),
             E::Internal { stage, reason } => Self::input(format!("internal error in {stage}"))
                 .because(reason)
                 .help("this is a bug in driftc; please report it with the model"),
@@ -230,6 +237,11 @@ impl From<driftc::target::TargetError> for Failure {
             E::Unknown { name, known, help } => Self::usage(format!("no target is called `{name}`"))
                 .because(format!("known targets: {known}"))
                 .help(help),
+            E::Ambiguous { name, devices } => {
+                Self::usage(format!("`{name}` names devices of several targets"))
+                    .because(devices)
+                    .help("give a longer name, or the name of a target")
+            }
             E::Field { file, field, reason, help } => {
                 Self::input(format!("profile {file}: invalid field `{field}`")).because(reason).help(help)
             }

@@ -19,6 +19,7 @@ use crate::model_args::{ModelArgs, ModelOptions};
 use crate::output::{note, three_digits, time};
 use crate::progress::Progress;
 use crate::session::{CacheArgs, DeviceArgs};
+use crate::target_args::variant_name;
 
 /// Maximum number of decode steps in flight, as long as no step needs data from the host.
 const FRAMES: usize = 4;
@@ -70,7 +71,7 @@ pub(crate) struct GenerationArgs {
     /// End the text before this text; can be given several times
     #[arg(long, value_name = "TEXT", help_heading = GENERATION_OPTIONS)]
     stop: Vec<String>,
-    /// Use draft tokens from n-grams of the text (ngram) or from a smaller model with the same tokenizer (default: none)
+    /// Use draft tokens from n-grams of the text (ngram) or from a smaller model, which model options also apply to
     #[arg(long, value_name = "ngram | OUT.drift | MODEL", help_heading = GENERATION_OPTIONS)]
     draft: Option<String>,
 }
@@ -142,8 +143,10 @@ impl GenerationArgs {
             None => Ok(Draft::None),
             Some("ngram") => Ok(Draft::NGram),
             Some(path) => {
-                let generator = args.open_at(Path::new(path), &CacheArgs::default())?;
-                Ok(Draft::Model(Box::new(generator)))
+                let path = Path::new(path);
+                let draft = args.open_bundle(path, &CacheArgs::default()).and_then(OpenedBundle::load);
+                let draft = draft.map_err(|e| e.context(format!("cannot use --draft {}", path.display())))?;
+                Ok(Draft::Model(Box::new(draft)))
             }
         }
     }
@@ -162,13 +165,13 @@ impl LanguageModelArgs {
 
     /// Loads the model without its tokenizer.
     pub(crate) fn open(&self) -> Result<Generator> {
-        self.open_at(&self.path, &self.cache)
+        self.open_main()?.load()
     }
 
     /// Loads the model, and its tokenizer if it has one. Model and tokenizer load in parallel, because reading a large
     /// vocabulary takes as long as loading a small model.
     pub(crate) fn open_with_optional_encoder(&self) -> Result<(Generator, Option<PromptEncoder>)> {
-        let opened = self.open_bundle(&self.path, &self.cache)?;
+        let opened = self.open_main()?;
         let path = opened.path.clone();
         let (generator, encoder) = std::thread::scope(|scope| {
             let encoder =
@@ -194,26 +197,27 @@ impl LanguageModelArgs {
         Ok((generator, encoder))
     }
 
-    fn open_at(&self, path: &Path, cache: &CacheArgs) -> Result<Generator> {
-        self.open_bundle(path, cache)?.load()
+    /// Opens the model that generates text, not the draft model.
+    fn open_main(&self) -> Result<OpenedBundle> {
+        if !is_model(&self.path) {
+            self.options.refuse_for_bundle(&self.path)?;
+        }
+        self.open_bundle(&self.path, &self.cache)
     }
 
-    /// Opens a bundle, or compiles a model into one, and determines the load options.
+    /// Opens a bundle, or compiles a model into one with the model options, and determines the load options. Model
+    /// options do not apply to a bundle.
     fn open_bundle(&self, path: &Path, cache: &CacheArgs) -> Result<OpenedBundle> {
         let compiled = is_model(path);
-        let (path, pipelines) = if compiled {
-            self.compiled_bundle(path)?
-        } else if !self.options.has_input_options() {
-            (path.to_owned(), None)
-        } else {
-            return Err(Failure::usage("--dim, --const and --like need a model, but this is a bundle")
-                .help("compile the model again with these options"));
+        let (path, pipelines) = match compiled {
+            true => self.compiled_bundle(path)?,
+            false => (path.to_owned(), None),
         };
         let bundle = Bundle::open(&path)?;
         let pipelines = cache.pipeline_cache.clone().or(pipelines);
         let options = Options {
             device: self.device.device.clone(),
-            target: self.target.clone().filter(|_| !compiled),
+            target: variant_name(self.target.as_deref().filter(|_| !compiled)),
             pipeline_cache: pipelines.or_else(|| pipeline_cache_path(&bundle, self.cache_dir.as_deref())),
             frames: FRAMES,
             ..Options::default()

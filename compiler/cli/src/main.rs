@@ -19,8 +19,10 @@ mod environment;
 mod examples;
 mod expression;
 mod failure;
+mod file_kind;
 mod finish;
 mod interrupt;
+mod import_remedies;
 mod language;
 mod line_input;
 mod lowering;
@@ -31,12 +33,15 @@ mod model;
 mod model_args;
 mod npy;
 mod output;
+mod output_paths;
+mod preflight;
 mod progress;
 mod prompt_text;
 mod reused;
 mod roofline;
 mod sample_sizes;
 mod session;
+mod shape_args;
 mod specialize;
 mod target_args;
 mod token_ids;
@@ -45,6 +50,7 @@ mod trace;
 mod trials;
 mod tuning;
 mod verify_case;
+mod weight_report;
 
 use std::process::ExitCode;
 
@@ -54,6 +60,7 @@ use cli_help::with_grouped_commands;
 use commands::Command;
 use examples::with_examples;
 use output::Out;
+use preflight::check_paths;
 
 /// Compile neural networks ahead of time for GPUs and run the compiled bundles
 #[derive(Debug, Parser)]
@@ -65,9 +72,12 @@ struct Cli {
 
 fn main() -> ExitCode {
     let parser = with_grouped_commands(with_examples(Cli::command()));
-    let cli = Cli::from_arg_matches(&parser.clone().get_matches()).unwrap_or_else(|error| error.exit());
+    let matches = parser.clone().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let mut out = Out::stdout();
-    let done = commands::run(cli.command, parser, &mut out).and_then(|()| Ok(out.finish()?));
+    let done = check_paths(&parser, &matches)
+        .and_then(|()| commands::run(cli.command, parser, &mut out))
+        .and_then(|()| Ok(out.finish()?));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -80,12 +90,37 @@ fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use clap::CommandFactory;
 
     use super::Cli;
     use super::cli_help::{
         COMMAND_GROUPS, GENERATION_OPTIONS, LANGUAGE_MODEL_OPTIONS, with_grouped_commands,
     };
+    use super::preflight::{OUTPUT_FILES, OUTPUT_FOLDERS};
+
+    /// Ids of arguments that name a file or folder to read.
+    const INPUTS: &[&str] = &["path", "bundle", "a", "b", "ids", "text", "calibrate", "tuning"];
+
+    #[test]
+    fn every_path_is_an_input_or_an_output() {
+        let mut open = vec![Cli::command()];
+        while let Some(command) = open.pop() {
+            open.extend(command.get_subcommands().cloned());
+            for argument in command.get_arguments() {
+                let id = argument.get_id().as_str();
+                let is_path = argument.get_value_parser().type_id() == std::any::TypeId::of::<PathBuf>();
+                let lists =
+                    [INPUTS, OUTPUT_FILES, OUTPUT_FOLDERS].iter().filter(|list| list.contains(&id)).count();
+                assert!(
+                    !is_path || lists == 1,
+                    "`{}` has the path `{id}`, which is in {lists} lists",
+                    command.get_name()
+                );
+            }
+        }
+    }
 
     #[test]
     fn every_command_appears_exactly_once_in_the_help() {

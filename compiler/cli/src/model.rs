@@ -16,8 +16,11 @@ use crate::calibration::calibrate_weights;
 use crate::constants::{constant_array, replace_input, values_or_hash};
 use crate::failure::{Failure, Result};
 use crate::finish::finish;
+use crate::import_remedies::with_remedies;
 use crate::model_args::{DimArg, KvCache, ModelArgs, ModelOptions};
 use crate::sample_sizes::{fix_unbound_symbols, widen_bounds};
+use crate::shape_args::{Shapes, apply_shapes, separate_axes};
+use crate::weight_report::WeightSizes;
 
 /// Imported model.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(crate) struct Loaded {
     pub(crate) assumed: BTreeMap<String, i64>,
     /// Files that the importer read besides the model file.
     pub(crate) external: Vec<PathBuf>,
+    /// Sample arrays by input name for which the model was loaded, in addition to `--like`.
+    pub(crate) samples: BTreeMap<String, Array>,
     /// Model options of the command line, for the bundle's provenance.
     flags: Vec<String>,
 }
@@ -44,6 +49,7 @@ impl ModelArgs {
     /// Inputs of the model that `--const` does not replace.
     pub(crate) fn inputs(&self) -> Result<Vec<Declaration>> {
         let mut inputs = declarations(&self.path)?;
+        apply_shapes(&self.options.shapes, &mut inputs)?;
         inputs.retain(|input| self.options.consts.iter().all(|c| c.name != input.name));
         Ok(inputs)
     }
@@ -55,13 +61,13 @@ impl Loaded {
     /// # Errors
     /// If SPIRV-Tools are requested and do not start.
     pub(crate) fn compile_options(&self, options: &ModelOptions, optimize: bool) -> Result<Options> {
-        let mut flags = vec![format!("--precision {}", options.precision)];
+        let mut flags = vec![format!("--precision {}", options.precision())];
         flags.extend(self.flags.iter().cloned());
         if optimize {
             flags.push("--optimize".to_owned());
         }
         let finish = finish(optimize)?;
-        Ok(Options { precision: options.precision, finish, flags, ..Options::default() })
+        Ok(Options { precision: options.precision(), finish, flags, ..Options::default() })
     }
 }
 
@@ -70,16 +76,37 @@ impl ModelOptions {
     pub(crate) fn load(&self, path: &Path, samples: &BTreeMap<String, Array>) -> Result<Loaded> {
         let mut flags = Vec::new();
         let mut dims = self.bounds(&mut flags)?;
+        let metadata = std::fs::metadata(path).map_err(|e| Failure::file(path, &e))?;
+        let is_onnx = !metadata.is_dir() && !drift_models::is_model(path);
+        let given_samples = samples;
         let mut samples = samples.clone();
-        let declared = match self.consts.is_empty() && self.likes.is_empty() {
-            true => Vec::new(),
-            false => declarations(path)?,
+        let needs_inputs = !(self.consts.is_empty() && self.likes.is_empty() && self.shapes.is_empty());
+        let mut declared = match needs_inputs || is_onnx && !samples.is_empty() {
+            true => declarations(path)?,
+            false => Vec::new(),
         };
+        if !is_onnx && !self.consts.is_empty() {
+            self.check_effect(&drift_models::load(path, &dims)?.0)?;
+        }
+        if let Some(shape) = self.shapes.first().filter(|_| !is_onnx) {
+            let reason = format!("{shape} needs an ONNX model, but {} is none", path.display());
+            return Err(Failure::usage(reason).help("give the sizes by name: --dim NAME=N"));
+        }
+        let mut shapes = apply_shapes(&self.shapes, &mut declared)?;
+        flags.extend(self.shapes.iter().map(ToString::to_string));
         let constants = self.constants(&declared, &dims)?;
-        let names: Vec<String> = declared.iter().map(|d| d.name.clone()).collect();
-        let mut likes: BTreeMap<usize, Vec<Array>> = BTreeMap::new();
-        for (position, array) in read_all(&self.likes, &names, "input")? {
-            likes.entry(position).or_default().push(to_host(&array)?);
+        let likes = self.likes(&declared)?;
+        let mut notes = Vec::new();
+        if is_onnx {
+            let arrays = likes
+                .iter()
+                .filter_map(|(position, arrays)| Some((declared.get(*position)?.name.clone(), arrays)));
+            let arrays: Vec<(String, &Vec<Array>)> = arrays.collect();
+            let given = arrays
+                .iter()
+                .flat_map(|(name, arrays)| arrays.iter().map(move |array| (name.as_str(), array)));
+            let given = given.chain(samples.iter().map(|(name, array)| (name.as_str(), array)));
+            notes = separate_axes(&mut declared, given, &mut dims, &mut shapes);
         }
         let mut sample_bounds = BTreeMap::new();
         for (position, mut arrays) in likes {
@@ -100,16 +127,46 @@ impl ModelOptions {
             constants.iter().map(|(name, array)| format!("--const {name}={}", values_or_hash(array))),
         );
         flags.extend(samples.iter().map(|(name, array)| format!("--like {name}={:?}", array.shape)));
-        let metadata = std::fs::metadata(path).map_err(|e| Failure::file(path, &e))?;
-        let mut loaded = match metadata.is_dir() || drift_models::is_model(path) {
-            true => load_folder(path, dims, constants, &samples)?,
-            false => load_onnx(path, dims, constants, &samples)?,
+        let request = Request { dims, constants, samples, shapes };
+        let mut loaded = match is_onnx {
+            true => load_onnx(path, &request)?,
+            false => load_folder(path, &request)?,
         };
-        let pinned = loaded.constants.iter().filter_map(|name| Some((name, samples.get(name)?)));
+        loaded.notes.splice(0..0, notes);
+        let pinned = loaded.constants.iter().filter_map(|name| Some((name, request.samples.get(name)?)));
         flags.extend(pinned.map(|(name, array)| format!("--const {name}={}", values_or_hash(array))));
-        self.quantize(&mut loaded.model, &mut flags)?;
+        self.check_effect(&loaded.model)?;
+        loaded.notes.extend(self.quantize(&mut loaded.model, &mut flags)?);
+        loaded.samples.clone_from(given_samples);
         loaded.flags = flags;
         Ok(loaded)
+    }
+
+    /// Arrays of `--like`, by the position of their input.
+    fn likes(&self, declared: &[Declaration]) -> Result<BTreeMap<usize, Vec<Array>>> {
+        let names: Vec<String> = declared.iter().map(|d| d.name.clone()).collect();
+        let mut likes: BTreeMap<usize, Vec<Array>> = BTreeMap::new();
+        for (position, array) in read_all(&self.likes, &names, "input")? {
+            likes.entry(position).or_default().push(to_host(&array)?);
+        }
+        Ok(likes)
+    }
+
+    /// Fails if an option cannot have an effect on the model.
+    fn check_effect(&self, model: &Model) -> Result<()> {
+        let generates_text = !model.entry_points.is_empty();
+        let (option, reason, help) = match (&self.consts.first(), self.kv_cache) {
+            (Some(given), _) if generates_text => (
+                format!("--const {}", given.name),
+                "the functions that generate text have other inputs",
+                "leave out --const; to compile the whole graph with it, add --dim seq=1..N",
+            ),
+            (_, Some(_)) if !generates_text => {
+                ("--kv-cache".to_owned(), "the model has no KV cache", "leave out --kv-cache")
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::usage(format!("{option} has no effect: {reason}")).help(help))
     }
 
     /// Returns the bounds of the symbols that `--dim` names. Adds these options to `flags`, which the bundle's
@@ -130,8 +187,11 @@ impl ModelOptions {
 
     /// Applies `--weights`, `--calibrate`, `--kv-cache` and `--batch-invariant` to the model's graphs. Adds the options
     /// that are given to `flags`, which the bundle's provenance records.
-    fn quantize(&self, model: &mut Model, flags: &mut Vec<String>) -> Result<()> {
+    /// Returns notes for the user.
+    fn quantize(&self, model: &mut Model, flags: &mut Vec<String>) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
         if let Some(weights) = self.weights {
+            let sizes = WeightSizes::from_graph(&model.graph);
             let mut calibration = Calibration::default();
             if let Some(path) = &self.calibrate {
                 let (statistics, flag) = calibrate_weights(model, weights, path)?;
@@ -140,9 +200,10 @@ impl ModelOptions {
             }
             let graphs = model.entry_points.iter_mut().map(|entry| &mut entry.graph);
             driftc::quantize::run([&mut model.graph].into_iter().chain(graphs), weights, &calibration)?;
+            notes.extend(sizes.report(&model.graph, weights)?);
             flags.push(format!("--weights {weights}"));
         }
-        if self.kv_cache == KvCache::Q8 {
+        if self.kv_cache == Some(KvCache::Q8) {
             let functions =
                 model.entry_points.iter_mut().map(|entry| (entry.name.as_str(), &mut entry.graph));
             driftc::quantize::caches::run(functions)?;
@@ -152,7 +213,7 @@ impl ModelOptions {
             driftc::language::batch_invariant::run(model)?;
             flags.push("--batch-invariant".to_owned());
         }
-        Ok(())
+        Ok(notes)
     }
 
     /// Arrays of `--const`.
@@ -171,22 +232,33 @@ impl ModelOptions {
     }
 }
 
-fn load_onnx(
-    path: &Path,
+/// Sizes and values that the user gives for a model.
+struct Request {
+    /// Bounds of symbols by name.
     dims: BTreeMap<String, (i64, i64)>,
+    /// Values of inputs that become constants.
     constants: BTreeMap<String, Array>,
-    samples: &BTreeMap<String, Array>,
-) -> Result<Loaded> {
+    /// Sample values of inputs.
+    samples: BTreeMap<String, Array>,
+    /// Sizes of inputs that replace the declared sizes.
+    shapes: Shapes,
+}
+
+fn load_onnx(path: &Path, request: &Request) -> Result<Loaded> {
+    let Request { dims, constants, samples, shapes } = request;
     if constants.is_empty()
         && samples.is_empty()
-        && let Some(loaded) = load_onnx_language_model(path, &dims)?
+        && shapes.is_empty()
+        && let Some(loaded) = load_onnx_language_model(path, dims)?
     {
         return Ok(loaded);
     }
-    let spec = |(low, high)| if low == high { DimSpec::Fixed(low) } else { DimSpec::Range(low, high) };
-    let dims: BTreeMap<String, DimSpec> = dims.into_iter().map(|(name, d)| (name, spec(d))).collect();
+    let spec =
+        |(low, high): (i64, i64)| if low == high { DimSpec::Fixed(low) } else { DimSpec::Range(low, high) };
+    let dims: BTreeMap<String, DimSpec> = dims.iter().map(|(name, d)| (name.clone(), spec(*d))).collect();
     let mut fixed: Vec<String> = constants.keys().cloned().collect();
-    let options = onnx::Options { dims, constants, samples: samples.clone(), ..onnx::Options::default() };
+    let (constants, samples, shapes) = (constants.clone(), samples.clone(), shapes.clone());
+    let options = onnx::Options { dims, constants, samples, shapes, ..onnx::Options::default() };
     let imported = onnx::load(path, &options).map_err(|error| with_remedies(error, path, &options))?;
     let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let (metadata, mut notes) = with_labels(path, imported.metadata);
@@ -199,6 +271,7 @@ fn load_onnx(
         constants: fixed,
         assumed: imported.assumed,
         external: imported.external,
+        samples: BTreeMap::new(),
         flags: Vec::new(),
     })
 }
@@ -229,27 +302,9 @@ fn load_onnx_language_model(path: &Path, dims: &BTreeMap<String, (i64, i64)>) ->
         constants: Vec::new(),
         assumed: BTreeMap::new(),
         external: whole.external,
+        samples: BTreeMap::new(),
         flags: Vec::new(),
     }))
-}
-
-/// Failure for a refused model. The help names the options that make the import succeed.
-fn with_remedies(error: driftc::Error, path: &Path, options: &onnx::Options) -> Failure {
-    let refused = matches!(error, driftc::Error::Unsupported { .. });
-    let failure = Failure::from(error);
-    if !refused {
-        return failure;
-    }
-    let found = onnx::remedies(path, options).unwrap_or_default();
-    let flags: Vec<String> = found.list.iter().map(ToString::to_string).collect();
-    match (flags.is_empty(), found.left) {
-        (true, _) => failure,
-        (false, 0) => failure.help(format!("add {} to import the model", flags.join(" "))),
-        (false, left) => failure.help(format!(
-            "add {}: {left} of these nodes remain unsupported; `driftc ops` lists the supported operators",
-            flags.join(" ")
-        )),
-    }
 }
 
 /// Returns true for a folder or a file name with the extension of a model.
@@ -270,23 +325,21 @@ pub(crate) fn declarations(path: &Path) -> Result<Vec<Declaration>> {
         .collect())
 }
 
-fn load_folder(
-    path: &Path,
-    mut dims: BTreeMap<String, (i64, i64)>,
-    constants: BTreeMap<String, Array>,
-    samples: &BTreeMap<String, Array>,
-) -> Result<Loaded> {
+fn load_folder(path: &Path, request: &Request) -> Result<Loaded> {
+    let Request { samples, constants, .. } = request;
+    let mut dims = request.dims.clone();
     let (mut model, mut notes) = drift_models::load(path, &dims)?;
     let before = dims.len();
-    fix_unbound_symbols(&model.graph, samples.iter().chain(&constants), &mut dims)?;
+    fix_unbound_symbols(&model.graph, samples.iter().chain(constants), &mut dims)?;
     if dims.len() > before {
         (model, notes) = drift_models::load(path, &dims)?;
     }
     let unbound = model.graph.bounds.iter().filter(|(name, _)| !dims.contains_key(*name));
     let assumed = unbound.map(|(name, (low, _))| (name.clone(), *low)).collect();
-    for (name, array) in &constants {
+    for (name, array) in constants {
         replace_input(&mut model.graph, name, array)?;
     }
-    let constants = constants.into_keys().collect();
-    Ok(Loaded { model, notes, constants, assumed, external: Vec::new(), flags: Vec::new() })
+    let constants = constants.keys().cloned().collect();
+    let (external, samples, flags) = (Vec::new(), BTreeMap::new(), Vec::new());
+    Ok(Loaded { model, notes, constants, assumed, external, samples, flags })
 }

@@ -1,14 +1,16 @@
 //! Command-line arguments that name a model and say how to import and quantize it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use driftc::ir::dim::Dim;
 use driftc::passes::Precision;
 use driftc::quantize::Weights;
 
 use crate::arrays::{NamedFile, named_file};
 use crate::cli_help::{LANGUAGE_MODEL_OPTIONS, MODEL_OPTIONS};
 use crate::constants::{ConstArg, parse_const};
+use crate::failure::Failure;
 
 /// Arguments: a model, and options for importing and quantizing the model.
 #[derive(Debug, Clone, Args)]
@@ -32,9 +34,12 @@ pub(crate) struct ModelOptions {
     /// Take symbolic sizes and shape-deciding values from a sample input; several samples give bounds
     #[arg(long = "like", value_name = "NAME=FILE.npy", value_parser = named_file, help_heading = MODEL_OPTIONS)]
     pub(crate) likes: Vec<NamedFile>,
-    /// Store intermediate floats as f32, f16 or mixed; arithmetic stays f32
-    #[arg(long, value_name = "f32|f16|mixed", default_value = "f32", value_parser = parse_precision, help_heading = MODEL_OPTIONS)]
-    pub(crate) precision: Precision,
+    /// Replace the declared sizes of an ONNX model's input; a name makes a size symbolic
+    #[arg(long = "shape", value_name = "INPUT=SIZE,..", value_parser = parse_shape, help_heading = MODEL_OPTIONS)]
+    pub(crate) shapes: Vec<ShapeArg>,
+    /// Store intermediate floats as f32, f16 or mixed; arithmetic stays f32 [default: f32]
+    #[arg(long, value_name = "f32|f16|mixed", value_parser = parse_precision, help_heading = MODEL_OPTIONS)]
+    precision: Option<Precision>,
     /// Quantize weights: f16, 8-bit (q8), 8-bit attention with 4-bit rest (q844), or 4-bit groups (w4:32, :64 or :128)
     #[arg(long, value_name = "f16|q8|q844|w4[:GROUP[:zeros]]", value_parser = parse_weights, help_heading = MODEL_OPTIONS)]
     pub(crate) weights: Option<Weights>,
@@ -46,18 +51,42 @@ pub(crate) struct ModelOptions {
         help_heading = LANGUAGE_MODEL_OPTIONS
     )]
     pub(crate) calibrate: Option<PathBuf>,
-    /// Store the KV cache as floats (f16) or as 8-bit values (q8)
-    #[arg(long, value_name = "f16|q8", default_value = "f16", help_heading = LANGUAGE_MODEL_OPTIONS)]
-    pub(crate) kv_cache: KvCache,
+    /// Store the KV cache as floats (f16) or as 8-bit values (q8) [default: f16]
+    #[arg(long, value_name = "f16|q8", help_heading = LANGUAGE_MODEL_OPTIONS)]
+    pub(crate) kv_cache: Option<KvCache>,
     /// Round in `decode` as in `verify`: identical text with and without draft tokens, but slower decoding
     #[arg(long, help_heading = LANGUAGE_MODEL_OPTIONS)]
     pub(crate) batch_invariant: bool,
 }
 
 impl ModelOptions {
-    /// True if `--dim`, `--const` or `--like` is given.
-    pub(crate) fn has_input_options(&self) -> bool {
-        !(self.dims.is_empty() && self.consts.is_empty() && self.likes.is_empty())
+    /// Storage type of intermediate floats.
+    pub(crate) fn precision(&self) -> Precision {
+        self.precision.unwrap_or_default()
+    }
+
+    /// Fails if any of these options is given, because a bundle is compiled already.
+    pub(crate) fn refuse_for_bundle(&self, bundle: &Path) -> Result<(), Failure> {
+        let given = [
+            (!self.dims.is_empty(), "--dim"),
+            (!self.consts.is_empty(), "--const"),
+            (!self.likes.is_empty(), "--like"),
+            (!self.shapes.is_empty(), "--shape"),
+            (self.precision.is_some(), "--precision"),
+            (self.weights.is_some(), "--weights"),
+            (self.calibrate.is_some(), "--calibrate"),
+            (self.kv_cache.is_some(), "--kv-cache"),
+            (self.batch_invariant, "--batch-invariant"),
+        ];
+        let given: Vec<&str> = given.iter().filter(|(given, _)| *given).map(|(_, option)| *option).collect();
+        let verb = match given.as_slice() {
+            [] => return Ok(()),
+            [_] => "needs",
+            _ => "need",
+        };
+        let reason = format!("{} {verb} a model, but {} is a bundle", given.join(", "), bundle.display());
+        Err(Failure::usage(reason)
+            .help("a bundle is compiled already; compile its model again with these options"))
     }
 }
 
@@ -76,6 +105,42 @@ pub(crate) struct DimArg {
     pub(crate) name: String,
     pub(crate) low: i64,
     pub(crate) high: i64,
+}
+
+/// Value of `--shape`: an input, by name or by position from 0, and its sizes.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ShapeArg {
+    pub(crate) input: String,
+    pub(crate) sizes: Vec<Dim>,
+}
+
+impl std::fmt::Display for ShapeArg {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let sizes: Vec<String> = self.sizes.iter().map(ToString::to_string).collect();
+        write!(f, "--shape {}={}", self.input, sizes.join(","))
+    }
+}
+
+/// Parses `INPUT=SIZE,SIZE,..`, with a number or a name for each size.
+fn parse_shape(text: &str) -> Result<ShapeArg, String> {
+    let wrong = || "write INPUT=SIZE,SIZE,.. with numbers and names, for example image=1,3,H,W".to_owned();
+    let size = |text: &str| {
+        let text = text.trim();
+        let name = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
+        match text.parse::<i64>() {
+            Ok(n) if n >= 0 => Ok(Dim::known(n)),
+            _ if name => Ok(Dim::symbol(text)),
+            _ => Err(wrong()),
+        }
+    };
+    match text.rsplit_once('=') {
+        Some((input, sizes)) if !input.is_empty() => {
+            let sizes = sizes.split(',').map(size).collect::<Result<_, _>>()?;
+            Ok(ShapeArg { input: input.to_owned(), sizes })
+        }
+        _ => Err(wrong()),
+    }
 }
 
 /// Parses `NAME=N`, `NAME=LOW..HIGH` and `NAME=LOW..=HIGH`.
@@ -108,7 +173,7 @@ fn parse_weights(text: &str) -> Result<Weights, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DimArg, parse_dim};
+    use super::{DimArg, parse_dim, parse_shape};
 
     #[test]
     fn dims_are_numbers_or_bounds() {
@@ -120,6 +185,16 @@ mod tests {
             ["seq", "seq=", "=3", "seq=a", "seq=-1", "seq=5..2", "seq=1..2..3", "seq=99999999999999999999"]
         {
             assert!(parse_dim(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn shapes_are_numbers_and_names() {
+        let shape = parse_shape("a=b:0=1,3,H, W").unwrap();
+        assert_eq!((shape.input.as_str(), shape.sizes.len()), ("a=b:0", 4));
+        assert_eq!(shape.to_string(), "--shape a=b:0=1,3,H,W");
+        for bad in ["x", "x=", "=1", "x=1,,2", "x=-1", "x=3H", "x=1..2", "x=a-b"] {
+            assert!(parse_shape(bad).is_err(), "{bad}");
         }
     }
 }

@@ -8,6 +8,8 @@ use driftc::target::TargetProfile;
 
 use crate::failure::Result;
 use crate::output::note;
+use crate::session::DeviceArgs;
+use crate::target_args::load_target;
 
 /// SPIR-V capability number of `CooperativeMatrixKHR`.
 const MATRIX_CAPABILITY: u32 = 6022;
@@ -26,7 +28,7 @@ pub(crate) struct Roofline {
 /// compiled for. If this program does not know that profile, falls back to the built-in profile of the device, if any.
 pub(crate) fn roofline_profile(session: &Session, given: Option<&str>) -> Result<Option<TargetProfile>> {
     if let Some(name) = given {
-        return Ok(Some(TargetProfile::load(name)?));
+        return Ok(Some(load_target(name, &DeviceArgs::default())?));
     }
     let variant = session.variant();
     match TargetProfile::load(&variant.target) {

@@ -8,6 +8,7 @@ use drift_runtime::{Options, Session};
 use crate::cli_help::DEVICE_OPTIONS;
 use crate::failure::Result;
 use crate::progress::Progress;
+use crate::target_args::variant_name;
 
 /// Device selection.
 #[derive(Debug, Clone, Default, Args)]
@@ -35,7 +36,7 @@ pub(crate) fn load(
     let progress = Progress::start("loading");
     let options = Options {
         device: device.device.clone(),
-        target: target.map(str::to_owned),
+        target: variant_name(target),
         pipeline_cache: cache.pipeline_cache.clone(),
         on_progress: progress.on_progress(),
         ..Options::default()

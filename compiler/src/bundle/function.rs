@@ -14,7 +14,7 @@ use super::pipelines::{Pipelines, key};
 use super::types::{device_type, host_type};
 use super::weights::Place;
 use crate::error::{Error, Result};
-use crate::ir::dim::{Atom, Bounds, Dim};
+use crate::ir::dim::{Atom, Bounds, Dim, product};
 use crate::plan::{self, Location, Plan, Port, bound_remedies};
 use crate::target::TargetProfile;
 
@@ -254,18 +254,29 @@ fn dispatch(
     })
 }
 
+/// Checks that the dispatches, inputs and outputs of a plan stay within the target's limits, for all values of the
+/// symbols. Writing a bundle checks these limits too.
+///
+/// # Errors
+/// If a limit is exceeded, with bounds of symbols for which it is not.
+pub fn check_limits(plan: &Plan, target: &TargetProfile) -> Result<()> {
+    plan.dispatches.iter().try_for_each(|step| check_grid(step, &plan.bounds, target))?;
+    let mut ports = plan.inputs.iter().chain(&plan.outputs);
+    ports.try_for_each(|port| port_bytes(port, &plan.bounds, target).map(drop))
+}
+
 /// Checks that a dispatch stays within the target's limit of workgroups per axis, for all values of the symbols.
 fn check_grid(step: &plan::Dispatch, bounds: &Bounds, target: &TargetProfile) -> Result<()> {
     for (groups, limit) in step.launch.grid.iter().zip(target.limits.max_workgroup_count) {
         let most = groups.range(bounds).1;
         if most > i64::from(limit) {
-            return Err(Error::request(
-                format!(
+            return Err(Error::TooLarge {
+                reason: format!(
                     "`{}` needs {most} workgroups on one axis; target {} allows {limit}",
                     step.label, target.name
                 ),
-                bound_remedies::remedy(groups, bounds, limit.into()),
-            ));
+                remedies: bound_remedies::remedies(groups, bounds, limit.into()),
+            });
         }
     }
     Ok(())
@@ -293,13 +304,14 @@ fn port_bytes(port: &Port, bounds: &Bounds, target: &TargetProfile) -> Result<u6
     let bytes = u64::try_from(bytes).map_err(|e| Error::internal("bundle", e.to_string()))?;
     let limit = target.limits.max_storage_buffer_range;
     if bytes > limit {
-        return Err(Error::request(
-            format!(
+        let size = product(&port.shape).scale(port.device.bytes());
+        return Err(Error::TooLarge {
+            reason: format!(
                 "port `{}` takes {bytes} bytes, and target {} binds at most {limit}",
                 port.name, target.name
             ),
-            "lower the upper bounds of the symbols with --dim NAME=LOW..HIGH, or choose a target with a larger limit",
-        ));
+            remedies: bound_remedies::remedies(&size, bounds, limit),
+        });
     }
     Ok(bytes.max(1).next_multiple_of(16))
 }

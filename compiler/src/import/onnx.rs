@@ -51,6 +51,7 @@ mod source;
 mod state;
 mod summary;
 mod symbolic_ints;
+mod tensor_limit;
 mod tensors;
 mod type_constraints;
 
@@ -91,6 +92,8 @@ pub struct Options {
     pub default_range: (i64, i64),
     /// Concrete shapes of inputs by name. The shapes fix the symbols that the inputs declare.
     pub input_shapes: BTreeMap<String, Vec<i64>>,
+    /// Sizes of inputs by name that replace the declared sizes. They may have symbols that the model does not declare.
+    pub shapes: BTreeMap<String, Vec<Dim>>,
     /// Constant values of inputs by name. Such an input becomes a constant.
     pub constants: BTreeMap<String, Array>,
     /// Sample values of inputs by name. The shapes of samples fix symbols as `input_shapes` do. If the model is refused
@@ -104,6 +107,7 @@ impl Default for Options {
             dims: BTreeMap::new(),
             default_range: (1, 64),
             input_shapes: BTreeMap::new(),
+            shapes: BTreeMap::new(),
             constants: BTreeMap::new(),
             samples: BTreeMap::new(),
         }

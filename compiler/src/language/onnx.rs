@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::caches::{self, Cache};
-use super::{DECODE, DEFAULT_CONTEXT, GenerationSizes, LanguageFunction, PAST, sample};
+use super::{DECODE, DEFAULT_CONTEXT, GENERATION_SIZES, GenerationSizes, LanguageFunction, PAST, sample};
 use crate::entry_points::EntryPoint;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::import::onnx::{self, Declaration, DimSpec, Imported, Options};
 use crate::ir::array::Array;
 use crate::ir::builder::Builder;
@@ -20,6 +20,7 @@ use crate::ir::element::Element;
 use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Elementwise, MatMul, Op, Range};
 use crate::ir::tensor::DType;
+use crate::suggest::did_you_mean;
 
 /// Inclusive bounds of dimensions, by the name of the dimension.
 type Dims = BTreeMap<String, (i64, i64)>;
@@ -74,6 +75,7 @@ pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<Onn
 /// As for [`load`].
 pub fn load_unhashed(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<OnnxLanguageModel>> {
     let Some(model) = ModelInputs::from_declarations(onnx::inputs(path)?, dims) else { return Ok(None) };
+    model.check_dims(dims)?;
     let usual = longest.unwrap_or(i64::MAX).min(DEFAULT_CONTEXT);
     let given = |name: &str| dims.get(name).copied();
     let known = model.known_dims(path, dims)?;
@@ -172,6 +174,30 @@ impl ModelInputs {
             }
         }
         Some(Self { inputs, seq })
+    }
+
+    /// Fails if `dims` names a dimension that neither the inputs nor the entry points have.
+    fn check_dims(&self, dims: &Dims) -> Result<()> {
+        let mut known = BTreeSet::new();
+        let shapes = self.inputs.iter().flat_map(|(input, _)| input.shape.iter().flatten());
+        shapes.for_each(|dim| dim.symbols(&mut known));
+        let entry_points = GENERATION_SIZES.map(str::to_string);
+        let Some(name) = dims.keys().find(|name| !known.contains(*name) && !entry_points.contains(name))
+        else {
+            return Ok(());
+        };
+        let list = |names: &mut dyn Iterator<Item = &String>| {
+            names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+        };
+        let similar = did_you_mean(name, entry_points.iter().chain(&known).map(String::as_str));
+        Err(Error::request(
+            format!("the model has no size `{name}`"),
+            format!(
+                "{similar}the functions that generate text have the sizes {}; the inputs of the file have the sizes {}",
+                list(&mut entry_points.iter()),
+                list(&mut known.iter())
+            ),
+        ))
     }
 
     /// Returns the sizes of the symbolic cache axes that are equal in all entry points, such as the number of heads. A

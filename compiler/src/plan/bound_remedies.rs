@@ -1,12 +1,14 @@
-//! Advice for tensors whose size exceeds a limit of the target: command-line options that help, with values that work.
+//! Remedies for tensors whose size exceeds a limit of the target: bounds of symbols with which the size is within the
+//! limit.
 
 use std::collections::BTreeSet;
 
+use crate::error::Within;
 use crate::ir::dim::{Bounds, Dim};
 
-/// Returns advice for the user: upper bounds of symbols that keep a size within a limit. Names one symbol if its bound suffices,
-/// else all symbols.
-pub(crate) fn remedy(size: &Dim, bounds: &Bounds, limit: u64) -> String {
+/// Returns the remedies for a size that exceeds a limit. Each remedy is a list of bounds that together suffice: lower
+/// upper bounds of one symbol, or of all symbols if one is not enough. Returns no remedy if bounds cannot help.
+pub(crate) fn remedies(size: &Dim, bounds: &Bounds, limit: u64) -> Vec<Vec<Within>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut symbols = BTreeSet::new();
     size.symbols(&mut symbols);
@@ -34,40 +36,39 @@ pub(crate) fn remedy(size: &Dim, bounds: &Bounds, limit: u64) -> String {
         }
         Some(low)
     };
-    let option = |name: &String, max: i64| {
+    let within = |name: &String, max: i64| {
         let (low, high) = bounds.get(name).copied().unwrap_or((1, max));
-        format!("--dim {name}={low}..{}", max.min(high).max(low))
+        Within { symbol: name.clone(), low, high: max.min(high).max(low) }
     };
-    let single: Vec<String> =
-        ranges.iter().filter_map(|name| Some(option(name, largest(std::slice::from_ref(name))?))).collect();
-    let other = "choose a target with a larger limit";
+    let single: Vec<Vec<Within>> = ranges
+        .iter()
+        .filter_map(|name| Some(vec![within(name, largest(std::slice::from_ref(name))?)]))
+        .collect();
     if !single.is_empty() {
-        return format!("lower the upper bound of a symbolic size with {}, or {other}", single.join(" or "));
+        return single;
     }
-    match largest(&ranges) {
-        Some(max) => {
-            let all: Vec<String> = ranges.iter().map(|name| option(name, max)).collect();
-            format!("lower the upper bounds of the symbolic sizes with {}, or {other}", all.join(" "))
-        }
-        None => format!("no bound of a symbol helps: make the model's inputs smaller, or {other}"),
-    }
+    let all = largest(&ranges).map(|max| ranges.iter().map(|name| within(name, max)).collect());
+    all.into_iter().collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::remedy;
+    use super::remedies;
     use crate::ir::dim::{Bounds, Dim};
 
     #[test]
     fn suggested_bounds_fit() {
         let bounds: Bounds = [("h".to_string(), (32, 1024)), ("w".to_string(), (32, 1024))].into();
         let size = Dim::parse("4*h*w").unwrap();
-        let one = remedy(&size, &bounds, 4 * 1024 * 100);
-        assert!(one.contains("--dim h=32..100 or --dim w=32..100,"), "{one}");
-        let both = remedy(&size, &bounds, 4 * 40 * 40 + 3);
-        assert!(both.contains("--dim h=32..40 --dim w=32..40,"), "{both}");
-        let none = remedy(&size, &bounds, 100);
-        assert!(none.contains("no bound of a symbol"), "{none}");
-        assert!(remedy(&Dim::known(9), &bounds, 1).contains("no bound of a symbol"));
+        let text = |limit: u64| {
+            let remedies = remedies(&size, &bounds, limit);
+            let options =
+                |remedy: &Vec<_>| remedy.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+            remedies.iter().map(options).collect::<Vec<_>>().join(" or ")
+        };
+        assert_eq!(text(4 * 1024 * 100), "--dim h=32..100 or --dim w=32..100");
+        assert_eq!(text(4 * 40 * 40 + 3), "--dim h=32..40 --dim w=32..40");
+        assert_eq!(text(100), "");
+        assert!(remedies(&Dim::known(9), &bounds, 1).is_empty());
     }
 }

@@ -331,13 +331,13 @@ impl<'g> Planner<'g> {
         let bytes = bytes.next_multiple_of(TENSOR_ALIGNMENT);
         let limit = self.target.limits.max_storage_buffer_range;
         if bytes > limit {
-            return Err(Error::request(
-                format!(
+            return Err(Error::TooLarge {
+                reason: format!(
                     "node `{name}` needs an intermediate tensor of {bytes} bytes, but {} binds at most {limit} bytes",
                     self.target.name
                 ),
-                bound_remedies::remedy(size, &self.graph.bounds, limit),
-            ));
+                remedies: bound_remedies::remedies(size, &self.graph.bounds, limit),
+            });
         }
         Ok(self.allocations.add(bytes, until))
     }

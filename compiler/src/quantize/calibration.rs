@@ -24,7 +24,7 @@ use crate::ir::builder::Builder;
 use crate::ir::encoding::{ChannelFactors, Encoding, QuantScheme, QuantizedOnRead};
 use crate::ir::eval::trace;
 use crate::ir::graph::{Graph, NodeId};
-use crate::ir::op::{BinaryFn, Constant, Element, Elementwise, Op};
+use crate::ir::op::{BinaryFn, Constant, Element, Elementwise, Input, Op};
 use crate::ir::tensor::DType;
 
 /// Number of equal steps in which calibration tries alpha from 0 to 1.
@@ -72,22 +72,30 @@ struct InputStatistics {
     positions: usize,
 }
 
+/// Returns the input of a graph that calibration can evaluate.
+///
+/// # Errors
+/// If the graph has other inputs than ids `[1, tokens]`, or `weights` is f16.
+pub fn calibrated_input(graph: &Graph, weights: Weights) -> Result<&Input> {
+    let input = match graph.inputs() {
+        [id] => graph.input(*id).filter(|input| input.dtype.is_integer() && input.shape.len() == 2),
+        _ => None,
+    };
+    input.filter(|_| weights != Weights::F16).ok_or_else(|| {
+        Error::request(
+            "--calibrate needs quantized weights and a language model whose only input is token ids",
+            "leave out --calibrate, or give it with --weights q8, q844 or w4 for a Hugging Face folder or a .gguf file of floats",
+        )
+    })
+}
+
 impl Calibration {
     /// Calibrates a graph whose only input is ids `[1, tokens]` on chunks of sample text.
     ///
     /// # Errors
     /// If the graph has other inputs, or `weights` is f16, or if the CPU reference cannot evaluate the graph.
     pub fn from_text(graph: &Graph, weights: Weights, chunks: &[Vec<i64>]) -> Result<Self> {
-        let input = match graph.inputs() {
-            [id] => graph.input(*id).filter(|input| input.dtype.is_integer() && input.shape.len() == 2),
-            _ => None,
-        };
-        let Some(input) = input.filter(|_| weights != Weights::F16) else {
-            return Err(Error::request(
-                "--calibrate needs quantized weights and a language model whose only input is token ids",
-                "leave out --calibrate, or give it with --weights q8, q844 or w4 for a Hugging Face folder or a .gguf file of floats",
-            ));
-        };
+        let input = calibrated_input(graph, weights)?;
         let groups = groups(graph);
         let mut statistics: BTreeMap<NodeId, InputStatistics> =
             groups.iter().map(|group| (group.value, InputStatistics::default())).collect();

@@ -7,6 +7,10 @@ use std::fmt::Display;
 pub enum TargetError {
     #[error("no target is called `{name}`; the known targets are {known}\n  = help: {help}")]
     Unknown { name: String, known: String, help: String },
+    #[error(
+        "`{name}` names devices of several targets: {devices}\n  = help: give a longer name or the name of a target"
+    )]
+    Ambiguous { name: String, devices: String },
     #[error("the profile {file} cannot be read: {reason}\n  = help: check the path and its permissions")]
     Read { file: String, reason: String },
     #[error("the profile {file} is not valid TOML: {reason}")]

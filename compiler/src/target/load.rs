@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::{TargetError, TargetProfile, builtin, check};
+use super::{TargetError, TargetProfile, builtin, check, products};
 
 /// Maximum bytes of a profile's file.
 const MAX_BYTES: u64 = 1 << 20;
@@ -48,9 +48,27 @@ struct Layer {
 }
 
 pub(super) fn load(name_or_path: &str) -> Result<TargetProfile, TargetError> {
-    let place = locate(name_or_path, None)?;
+    let place = match locate(name_or_path, None) {
+        Err(unknown @ TargetError::Unknown { .. }) => match products::find(name_or_path)? {
+            Some(profile) => Place::Builtin(profile.to_owned()),
+            None => return Err(suggest(unknown)),
+        },
+        other => other?,
+    };
     let text = read(&place)?;
     resolve(place, &text)
+}
+
+/// Adds the name of a similar profile or device to the help of an error about an unknown target.
+fn suggest(unknown: TargetError) -> TargetError {
+    match unknown {
+        TargetError::Unknown { name, known, help } => {
+            let similar = products::similar(&name);
+            let question = similar.map_or_else(String::new, |found| format!("did you mean `{found}`? "));
+            TargetError::Unknown { help: format!("{question}{help}"), name, known }
+        }
+        other => other,
+    }
 }
 
 pub(super) fn from_toml(text: &str, origin: &str) -> Result<TargetProfile, TargetError> {
@@ -187,12 +205,13 @@ fn costs_table(text: &str, file: &str) -> Result<Table, TargetError> {
 fn locate(name_or_path: &str, child: Option<&Place>) -> Result<Place, TargetError> {
     let is_file = name_or_path.ends_with(".toml") || name_or_path.contains(['/', '\\']);
     if !is_file {
-        return match builtin::text(name_or_path) {
-            Some(_) => Ok(Place::Builtin(name_or_path.to_owned())),
+        let name = builtin::names().find(|known| known.eq_ignore_ascii_case(name_or_path));
+        return match name {
+            Some(name) => Ok(Place::Builtin(name.to_owned())),
             None => Err(TargetError::Unknown {
                 name: name_or_path.to_owned(),
                 known: builtin::names().collect::<Vec<_>>().join(", "),
-                help: "`driftc targets list` describes the known targets; the path of a profile's file ends in .toml"
+                help: "`driftc targets list` describes the known targets; `-t` also takes the name of a device, such as a graphics card or a phone, and the path of a profile's file, which ends in .toml"
                     .to_owned(),
             }),
         };
@@ -246,6 +265,11 @@ fn field_of(error: &toml::de::Error) -> String {
 
 /// Merges a child profile's table into its parent's table: nested tables key by key, other values as a whole.
 fn merge(under: &mut Table, over: Table) {
+    // A child may be for another API or for other devices.
+    remove(under, "device.products");
+    if let Some(Value::Table(kept)) = under.get_mut("source") {
+        kept.remove("device.products");
+    }
     let sources = Value::Table(over.get("source").and_then(Value::as_table).cloned().unwrap_or_default());
     let mut facts = over;
     facts.remove("source");

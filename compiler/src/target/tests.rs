@@ -106,6 +106,7 @@ fn the_readme_documents_every_field() {
     all.insert("costs".to_owned(), Value::Boolean(true));
     let optional = [
         "device.vendor_id",
+        "device.products",
         "machine.peak.matrix_f16",
         "machine.peak.matrix_int8",
         "fit.problems",

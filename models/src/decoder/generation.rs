@@ -12,7 +12,7 @@ use driftc::ir::dim::{Bounds, Dim};
 use driftc::ir::graph::{Graph, NodeId};
 use driftc::ir::op::{State, Update};
 use driftc::ir::tensor::DType;
-use driftc::language::{DEFAULT_CONTEXT, GenerationSizes, LanguageFunction, PAST, sample};
+use driftc::language::{DEFAULT_CONTEXT, GENERATION_SIZES, GenerationSizes, LanguageFunction, PAST, sample};
 
 use crate::folder::Folder;
 use crate::weights::Tensors;
@@ -102,7 +102,6 @@ fn sizes(g: &Builder<'_>, x: NodeId) -> [usize; 3] {
 /// Builds the whole graph. Unless the user gave a size `batch` or `seq`, also builds the functions that generate text.
 pub(crate) fn build(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()> {
     let whole_graph_only = folder.dims.contains_key("batch") || folder.dims.contains_key("seq");
-    let notes = folder.notes.len();
     let batch = folder.dim("batch", (1, 1))?;
     let seq =
         folder.positions("seq", model.max_positions(), DEFAULT_MAX_SEQ.min(model.max_static_length()))?;
@@ -114,9 +113,14 @@ pub(crate) fn build(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()
     let logits = model.logits(&mut g, &*weights, ids, &sequence, None)?;
     g.graph.add_output("logits", logits);
     if whole_graph_only {
+        folder.notes.push(
+            "with --dim batch or --dim seq, the bundle has no functions that generate text, only the function `main`"
+                .to_string(),
+        );
         return Ok(());
     }
-    folder.notes.truncate(notes);
+    // The bundle has only the functions that generate text.
+    folder.assumed.clear();
     functions(folder, model)
 }
 
@@ -125,6 +129,7 @@ fn check(folder: &Folder, model: &dyn LanguageModel, lengths: (i64, i64)) -> Res
 }
 
 fn functions(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()> {
+    folder.sizes.extend(GENERATION_SIZES.map(str::to_string));
     let max_positions = model.max_positions();
     let default_context = DEFAULT_CONTEXT.min(model.max_static_length());
     let sizes =

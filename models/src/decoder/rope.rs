@@ -82,7 +82,7 @@ impl Rope {
     pub(super) fn check(&self, (low, high): (i64, i64)) -> Result<(), String> {
         match &self.scaling {
             Scaling::Dynamic { trained, .. } if low != high && high > *trained => Err(format!(
-                "for texts of more than {trained} tokens, rope_type `dynamic` computes all RoPE angles from the text's length, but this length may be {low}..={high}; give a length of at most {trained}, or compile for one text length with --dim seq=N"
+                "for texts of more than {trained} tokens, rope_type `dynamic` computes all RoPE angles from the text's length, but this length may be {low}..{high}; give a length of at most {trained}, or compile for one text length with --dim seq=N"
             )),
             Scaling::None
             | Scaling::Linear { .. }

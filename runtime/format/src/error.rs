@@ -63,11 +63,11 @@ pub enum Error {
     #[error("`{port}` takes shape [{expected}], but the array given has shape {given:?}")]
     WrongShape { port: String, expected: String, given: Vec<usize> },
     #[error(
-        "dimension {dimension} of `{port}` ({symbol}) is {given}, but the bundle was compiled for {min}..={max}; compile with other bounds"
+        "dimension {dimension} of `{port}` ({symbol}) is {given}, but the bundle was compiled for {min}..{max}; compile with other bounds"
     )]
     OutOfBounds { port: String, dimension: usize, symbol: String, given: i64, min: i64, max: i64 },
     #[error(
-        "symbol `{symbol}` is {given}, but the bundle was compiled for {min}..={max}; compile with other bounds"
+        "symbol `{symbol}` is {given}, but the bundle was compiled for {min}..{max}; compile with other bounds"
     )]
     SymbolOutOfBounds { symbol: String, given: i64, min: i64, max: i64 },
     #[error(

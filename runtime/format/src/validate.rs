@@ -147,7 +147,7 @@ fn check_requirements(requirements: &Requirements) -> Check {
     let Limits { storage_alignment, uniform_alignment, .. } = requirements.limits;
     for alignment in [storage_alignment, uniform_alignment] {
         if !alignment.is_power_of_two() || !(4..=256).contains(&alignment) {
-            return fault(format!("alignment {alignment} is not a power of two in 4..=256"));
+            return fault(format!("alignment {alignment} is not a power of two in 4..256"));
         }
     }
     if requirements.subgroup_sizes.iter().any(|size| !size.is_power_of_two() || *size > 128) {
@@ -221,7 +221,7 @@ fn check_function(manifest: &Manifest, variant: &Variant, function: &Function) -
     for symbol in &function.symbols {
         if symbol.min > symbol.max || symbol.min < 0 {
             return fault(format!(
-                "symbol `{}` has the empty or negative range {}..={}",
+                "symbol `{}` has the empty or negative range {}..{}",
                 symbol.name, symbol.min, symbol.max
             ));
         }

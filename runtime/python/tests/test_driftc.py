@@ -79,14 +79,14 @@ class Package(unittest.TestCase):
                 session.run({"x": np.ones((2, 3))})
             with self.assertRaisesRegex(TypeError, "takes float32"):
                 session.run({"x": np.ones((2, 3), ">f4")})
-            with self.assertRaisesRegex(ValueError, r"takes shape \[n in 1..=1024, 3\]"):
+            with self.assertRaisesRegex(ValueError, r"takes shape \[n in 1..1024, 3\]"):
                 session.run({"x": np.ones((2, 4), np.float32)})
             for shape in ((3,), (0, 3), (2, 3, 1), ()):
                 with self.assertRaises(ValueError, msg=str(shape)):
                     session.run({"x": np.ones(shape, np.float32)})
             with self.assertRaisesRegex(TypeError, "takes float32, but the array given is object"):
                 session.run({"x": np.array([[None, 1, 2]])})
-            with self.assertRaisesRegex(ValueError, "compiled for 1..=1024"):
+            with self.assertRaisesRegex(ValueError, "compiled for 1..1024"):
                 session.run({"x": np.ones((1025, 3), np.float32)})
             with self.assertRaisesRegex(driftc.Error, "no input `z`"):
                 session.run({"z": np.ones((2, 3), np.float32)})

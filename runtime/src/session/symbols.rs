@@ -102,9 +102,8 @@ pub(crate) fn format_shape(function: &Function, port: &Port) -> String {
         (Some(value), _) => value.to_string(),
         (None, Some(index)) => {
             let symbol = usize::try_from(index).ok().and_then(|index| function.symbols.get(index));
-            symbol.map_or("?".to_owned(), |symbol| {
-                format!("{} in {}..={}", symbol.name, symbol.min, symbol.max)
-            })
+            symbol
+                .map_or("?".to_owned(), |symbol| format!("{} in {}..{}", symbol.name, symbol.min, symbol.max))
         }
         (None, None) => "?".to_owned(),
     };

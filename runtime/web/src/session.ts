@@ -52,7 +52,7 @@ export interface PortInfo {
     type: HostType;
     /** Element type in the device buffer of the port. */
     deviceType: DeviceType;
-    /** Shape as text, such as `1, seq in 1..=8, 384`. */
+    /** Shape as text, such as `1, seq in 1..8, 384`. */
     shape: string;
     /** Buffer of the port on the device: row-major elements without gaps. */
     buffer: GPUBuffer;

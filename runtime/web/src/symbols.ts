@@ -17,12 +17,12 @@ export function valueAt(expr: Expr, symbols: readonly number[], place: string): 
 export const shapeAt = (port: Port, symbols: readonly number[]): number[] =>
     port.shape.map((dim) => valueAt(dim, symbols, `shape of \`${port.name}\``));
 
-/** Formats a port's shape with symbol names and bounds, such as `1, seq in 1..=8, 384`. A computed dimension is `?`. */
+/** Formats a port's shape with symbol names and bounds, such as `1, seq in 1..8, 384`. A computed dimension is `?`. */
 export const shapeText = (func: Func, port: Port): string =>
     port.shape
         .map((dim) => {
             const symbol = func.symbols[symbolOf(dim) ?? -1];
-            return constant(dim) ?? (symbol ? `${symbol.name} in ${symbol.min}..=${symbol.max}` : '?');
+            return constant(dim) ?? (symbol ? `${symbol.name} in ${symbol.min}..${symbol.max}` : '?');
         })
         .join(', ');
 
@@ -44,7 +44,7 @@ export function bindSymbols(
         if (value !== undefined && !(Number.isInteger(value) && value >= min && value <= max)) {
             fail(
                 'SymbolOutOfBounds',
-                `symbol \`${name}\` is ${value}, but the bundle was compiled for ${min}..=${max}; compile with other bounds`,
+                `symbol \`${name}\` is ${value}, but the bundle was compiled for ${min}..${max}; compile with other bounds`,
             );
         }
         return value;
@@ -61,7 +61,7 @@ export function bindSymbols(
                 fail(
                     'OutOfBounds',
                     `dimension ${dimension} of \`${port.name}\` (${name}) is ${size}, but the bundle was compiled for ` +
-                        `${min}..=${max}; compile with other bounds`,
+                        `${min}..${max}; compile with other bounds`,
                 );
             }
             values[at] ??= size;

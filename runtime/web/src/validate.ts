@@ -94,7 +94,7 @@ function checkVariant(manifest: Manifest, variant: Variant): void {
     at('requirements', () => {
         for (const alignment of [requirements.limits.storage_alignment, requirements.limits.uniform_alignment]) {
             if (!isPower(alignment) || alignment < 4 || alignment > 256) {
-                reject(`alignment ${alignment} is not a power of two in 4..=256`);
+                reject(`alignment ${alignment} is not a power of two in 4..256`);
             }
         }
         if (requirements.subgroup_sizes.some((size) => !isPower(size) || size > 128)) {
@@ -164,7 +164,7 @@ function checkPlacements(manifest: Manifest, variant: Variant): void {
 function checkFunction(manifest: Manifest, variant: Variant, func: Func): void {
     const { symbols, inputs, outputs, slots, dispatches } = func;
     for (const { name, min, max } of symbols) {
-        if (!(min <= max && min >= 0)) reject(`symbol \`${name}\` has the empty or negative range ${min}..=${max}`);
+        if (!(min <= max && min >= 0)) reject(`symbol \`${name}\` has the empty or negative range ${min}..${max}`);
     }
     const names = (items: readonly { name: string }[]) => items.map(({ name }) => name);
     checkUnique(names(symbols), 'symbols');

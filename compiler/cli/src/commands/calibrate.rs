@@ -17,13 +17,13 @@ use driftc::plan::select::candidates;
 use driftc::plan::trial::Trial;
 use driftc::plan::tuning::{self, Database};
 use driftc::shader::problem::Problem;
-use driftc::target::TargetProfile;
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::session::DeviceArgs;
+use crate::target_args::load_target;
 use crate::trials::{BATCH, Tally, TrialRunner, save};
 
 /// Minimum number of candidates to measure of each kernel, cheapest first, whatever their estimated cost.
@@ -74,7 +74,7 @@ struct Report {
 
 pub(crate) fn run(args: &CalibrateArgs, out: &mut Out) -> Result<()> {
     let start = Instant::now();
-    let target = TargetProfile::load(&args.target)?;
+    let target = load_target(&args.target, &args.device)?;
     let output = args
         .output
         .clone()

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::bundle_sizes::{own_and_shared_weights, undeduplicated_weights};
 use crate::failure::{Failure, Result};
+use crate::finish::check_optimize;
 use crate::lowering::{distinct_shaders, f16_widening_note, lower_all};
 use crate::memory_report::Memory;
 use crate::model_args::ModelArgs;
@@ -130,6 +131,9 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
         pool.map_err(|e| Failure::input(format!("cannot start {n} threads: {e}")))?;
     }
     let targets = load_targets(&args.targets)?;
+    if args.optimize {
+        check_optimize(&targets)?;
+    }
     let progress = Progress::start("importing");
     let loaded = args.model.load()?;
     let mut notes = loaded.notes.clone();
@@ -169,7 +173,7 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     let report = Report {
         model: model.name.clone(),
         bundle: args.output.clone(),
-        precision: args.model.options.precision.name(),
+        precision: args.model.options.precision().name(),
         notes,
         bytes: sections(&summary),
         undeduplicated_weight_bytes: undeduplicated_weights(manifest),

@@ -5,12 +5,13 @@ use std::io::Write;
 use clap::{Args, ValueEnum};
 use driftc::compile::Lowered;
 use driftc::plan::{Location, Plan};
-use driftc::target::TargetProfile;
 
 use crate::failure::Result;
 use crate::lowering::{distinct_shaders, lower};
 use crate::model_args::ModelArgs;
 use crate::output::{Out, bytes, show_notes};
+use crate::session::DeviceArgs;
+use crate::target_args::load_target;
 
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
@@ -37,7 +38,7 @@ enum Stage {
 }
 
 pub(crate) fn run(args: &DumpArgs, out: &mut Out) -> Result<()> {
-    let target = TargetProfile::load(&args.target)?;
+    let target = load_target(&args.target, &DeviceArgs::default())?;
     let loaded = args.model.load()?;
     show_notes(&loaded.notes);
     if args.stage == Stage::Import {

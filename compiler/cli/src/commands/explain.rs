@@ -10,13 +10,14 @@ use std::io::Write;
 
 use clap::Args;
 use driftc::compile::Lowered;
-use driftc::target::TargetProfile;
 
 use crate::failure::{Failure, Result};
 use crate::lowering::lower_all;
 use crate::model_args::ModelArgs;
 use crate::output::{Out, show_notes};
+use crate::session::DeviceArgs;
 use crate::specialize::SpecializeArgs;
+use crate::target_args::load_target;
 use crate::tuning::TuningArgs;
 use print::{print, print_parameters};
 use report::{Function, Report, function_report, parameter_sources};
@@ -45,7 +46,7 @@ pub(crate) struct ExplainArgs {
 }
 
 pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
-    let target = TargetProfile::load(&args.target)?;
+    let target = load_target(&args.target, &DeviceArgs::default())?;
     let loaded = args.model.load()?;
     show_notes(&loaded.notes);
     let mut options = loaded.compile_options(&args.model.options, false)?;

@@ -38,7 +38,7 @@ pub(crate) struct RunArgs {
     #[arg(short, long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
     /// Name the output files output_0.npy, output_1.npy, ...
-    #[arg(long)]
+    #[arg(long, requires = "output_dir")]
     positional: bool,
     /// Run this function
     #[arg(long, value_name = "NAME", default_value = "main")]
@@ -129,11 +129,10 @@ pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<()> {
 type Opened = (Session, Vec<(String, Array)>, Duration);
 
 fn open_bundle(args: &RunArgs) -> Result<Opened> {
-    if args.options.has_input_options() || args.cache_dir.is_some() {
-        return Err(Failure::usage(
-            "--dim, --const, --like and --cache-dir need a model, but this is a bundle",
-        )
-        .help("compile the model again with these options"));
+    args.options.refuse_for_bundle(&args.path)?;
+    if args.cache_dir.is_some() {
+        let reason = format!("--cache-dir needs a model, but {} is a bundle", args.path.display());
+        return Err(Failure::usage(reason).help("leave out --cache-dir; a bundle is not compiled"));
     }
     let start = Instant::now();
     let session = load(&args.path, &args.device, args.target.as_deref(), &args.cache)?;

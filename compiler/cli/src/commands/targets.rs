@@ -11,6 +11,10 @@ use serde::Serialize;
 use crate::failure::Result;
 use crate::output::{Out, write_file};
 use crate::session::DeviceArgs;
+use crate::target_args::load_target;
+
+/// Maximum number of device names to list for each profile.
+const SHOWN_PRODUCTS: usize = 3;
 
 #[derive(Debug, Args)]
 pub(crate) struct TargetsArgs {
@@ -27,7 +31,7 @@ enum TargetsCommand {
     List,
     /// Print a target profile with all its fields
     Show {
-        /// Name of a profile, or path of a TOML file
+        /// Name of a profile or of a device, path of a TOML file, or `here`
         #[arg(value_name = "NAME")]
         name: String,
     },
@@ -54,6 +58,8 @@ struct ProbeArgs {
 struct Row {
     name: &'static str,
     summary: String,
+    /// Names under which the devices are sold.
+    products: Vec<String>,
 }
 
 pub(crate) fn run(args: &TargetsArgs, out: &mut Out) -> Result<()> {
@@ -68,17 +74,28 @@ pub(crate) fn run(args: &TargetsArgs, out: &mut Out) -> Result<()> {
 fn list(json: bool, out: &mut Out) -> Result<()> {
     let mut rows = Vec::new();
     for name in driftc::target::names() {
-        rows.push(Row { name, summary: TargetProfile::load(name)?.summary });
+        let TargetProfile { summary, device, .. } = TargetProfile::load(name)?;
+        rows.push(Row { name, summary, products: device.products });
     }
     if json {
         return out.json(&rows);
     }
-    let table: Vec<Vec<String>> = rows.into_iter().map(|r| vec![r.name.to_owned(), r.summary]).collect();
-    out.table(&[false, false], &table)
+    let cells = |row: Row| vec![row.name.to_owned(), row.summary, some_products(&row.products)];
+    let table: Vec<Vec<String>> = rows.into_iter().map(cells).collect();
+    out.table(&[false, false, false], &table)?;
+    let hint = "-t also takes the name of a device, and `here` for the device of this machine";
+    Ok(writeln!(out, "\n{hint}")?)
+}
+
+/// Returns the first names of a list of devices as text.
+fn some_products(products: &[String]) -> String {
+    let shown: Vec<&str> = products.iter().take(SHOWN_PRODUCTS).map(String::as_str).collect();
+    let more = if products.len() > SHOWN_PRODUCTS { ", ..." } else { "" };
+    format!("{}{more}", shown.join(", "))
 }
 
 fn show(name: &str, json: bool, out: &mut Out) -> Result<()> {
-    let profile = TargetProfile::load(name)?;
+    let profile = load_target(name, &DeviceArgs::default())?;
     if json { out.json(&profile) } else { Ok(out.write_all(profile.to_toml()?.as_bytes())?) }
 }
 

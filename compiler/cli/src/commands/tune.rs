@@ -26,6 +26,7 @@ use crate::model_args::ModelArgs;
 use crate::output::{Out, nanoseconds, show_notes};
 use crate::progress::Progress;
 use crate::session::DeviceArgs;
+use crate::target_args::load_target;
 use crate::trials::{self, TrialRunner};
 
 /// Maximum estimated cost of a candidate to measure, as a multiple of the cheapest candidate's cost.
@@ -103,7 +104,7 @@ struct Task {
 
 pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
     let start = Instant::now();
-    let target = TargetProfile::load(&args.target)?;
+    let target = load_target(&args.target, &args.device)?;
     let mut database = match args.output.exists() {
         true => Database::load(&args.output)?,
         false => Database::default(),

@@ -9,7 +9,6 @@ use clap::Args;
 use driftc::compile::{Lowered, Model, write};
 use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
-use driftc::target::TargetProfile;
 use serde::Serialize;
 
 use crate::arrays::{NamedFile, generate_array, named_file, read_named, to_host};
@@ -22,6 +21,7 @@ use crate::model_args::ModelArgs;
 use crate::output::{Out, note, show_notes};
 use crate::progress::Progress;
 use crate::session::DeviceArgs;
+use crate::target_args::load_target;
 use crate::tuning::TuningArgs;
 use crate::verify_case::{Case, run_bundle};
 
@@ -87,7 +87,7 @@ fn tolerance(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: &VerifyArgs, out: &mut Out) -> Result<()> {
-    let target = TargetProfile::load(&args.target)?;
+    let target = load_target(&args.target, &args.device)?;
     let progress = Progress::start("importing");
     let (loaded, inputs, generated) = load_model(args)?;
     let model = &loaded.model;
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut Out) -> Result<()> {
         model: model.name.clone(),
         target: target.name.clone(),
         device,
-        precision: args.model.options.precision.name(),
+        precision: args.model.options.precision().name(),
         equal: as_reference && as_expected,
         outputs: reports,
         bad_pass,
@@ -150,7 +150,7 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut Out) -> Result<()> {
 }
 
 fn tolerances(args: &VerifyArgs) -> Tolerance {
-    let default = Tolerance::for_precision(args.model.options.precision);
+    let default = Tolerance::for_precision(args.model.options.precision());
     Tolerance {
         relative: args.rtol.unwrap_or(default.relative),
         absolute: args.atol.unwrap_or(default.absolute),

@@ -9,6 +9,7 @@ use super::{DimSpec, Options};
 use crate::error::{Error, Result};
 use crate::ir::array::{Array, count};
 use crate::ir::dim::{Atom, Bindings, Bounds, Dim};
+use crate::suggest::did_you_mean;
 
 /// Maximum number of elements of an input whose values may decide shapes or conditions.
 const MAX_SMALL_ELEMENTS: usize = 64;
@@ -27,6 +28,33 @@ pub(super) fn with_sample_shapes(options: &Options) -> Options {
         options.input_shapes.entry(name.clone()).or_insert_with(shape);
     }
     options
+}
+
+/// Replaces the declared sizes of inputs by the sizes in the options. Returns the declared number of items of a batch and
+/// the size that replaces it, if both are known and the first axis of an input changes.
+///
+/// # Errors
+/// If the options name an unknown input, or give another number of sizes than the input has axes.
+pub(super) fn replace_shapes(inputs: &mut [Declared], options: &Options) -> Result<Option<(i64, Dim)>> {
+    let mut batch = None;
+    for (name, shape) in &options.shapes {
+        let Some(input) = inputs.iter_mut().find(|i| i.name == *name) else {
+            return Err(unknown_input(name, inputs.iter().map(|i| i.name.as_str())));
+        };
+        if input.shape.as_ref().is_some_and(|declared| declared.len() != shape.len()) {
+            return Err(Error::request(
+                format!("{} sizes are given for input `{name}`", shape.len()),
+                format!("the model declares {}", sizes(input.shape.as_deref().unwrap_or_default())),
+            ));
+        }
+        let declared = input.shape.replace(shape.clone()).unwrap_or_default();
+        if let (Some(old), Some(new)) = (declared.first().and_then(Dim::as_known), shape.first())
+            && !new.is(old)
+        {
+            batch = Some((old, new.clone()));
+        }
+    }
+    Ok(batch)
 }
 
 /// A symbol without bounds from the user.
@@ -63,12 +91,13 @@ pub(super) fn resolve_sizes(
             return Ok(());
         }
         let list = declared.iter().map(|s| format!("`{s}`")).collect::<Vec<_>>().join(", ");
+        let similar = did_you_mean(name, declared.iter().map(String::as_str));
         Err(Error::request(
             format!("the model has no symbolic size `{name}`"),
             if list.is_empty() {
-                "all sizes of the model's inputs are fixed".to_string()
+                "all sizes of the model's inputs are fixed; --shape INPUT=SIZE,.. replaces them".to_string()
             } else {
-                format!("the model's symbolic sizes are {list}")
+                format!("{similar}the model's symbolic sizes are {list}")
             },
         ))
     };
@@ -91,7 +120,7 @@ pub(super) fn resolve_sizes(
             }
             DimSpec::Range(low, high) if *low < 0 || low > high => {
                 return Err(Error::request(
-                    format!("the bounds {low}..={high} of the size `{name}` are empty or negative"),
+                    format!("the bounds {low}..{high} of the size `{name}` are empty or negative"),
                     "give a lower bound of 0 or more, and an upper bound of at least the lower one",
                 ));
             }
@@ -202,7 +231,7 @@ fn bind_input_shapes(
             if known.as_known() != Some(*value) && !ranged {
                 let what = match (dim.as_symbol(), bindings.get(&dim.to_string())) {
                     (Some(_), Some(bound)) => format!("{dim}, which is {bound}"),
-                    (Some(_), None) => format!("{dim} in {low}..={high}"),
+                    (Some(_), None) => format!("{dim} in {low}..{high}"),
                     (None, _) => dim.to_string(),
                 };
                 return Err(Error::request(

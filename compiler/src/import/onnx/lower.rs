@@ -6,6 +6,7 @@
 mod interface;
 mod model_error;
 mod nested;
+mod replaced_batch;
 mod scope;
 mod unroll;
 
@@ -26,7 +27,7 @@ use super::{Options, registry, shape_eval, type_constraints};
 use crate::error::{Error, Result, Unsupported};
 use crate::ir::array::{Array, count};
 use crate::ir::builder::Builder;
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Op};
 use crate::ir::tensor::DType;
@@ -52,6 +53,8 @@ struct Lowerer<'m> {
     /// Graph nodes that are known not to be constant.
     computed: BTreeSet<NodeId>,
     narrowing: Narrowing,
+    /// Declared number of items of a batch and the size that replaces it, if the options replace sizes of inputs.
+    batch: Option<(i64, Dim)>,
     /// Refused nodes.
     refused: Vec<Unsupported>,
     /// Number of nodes lowered so far.
@@ -128,6 +131,7 @@ pub(super) fn lower_model(
         graph: Graph::default(),
         computed: BTreeSet::new(),
         narrowing: Narrowing::new(options),
+        batch: None,
         refused: Vec::new(),
         nodes: 0,
         calls: Vec::new(),
@@ -219,6 +223,7 @@ impl<'m> Lowerer<'m> {
         if operands.iter().any(|v| matches!(v, Value::Unknown)) {
             return Ok(unknown);
         }
+        let replaced = self.replace_batch(node, &mut operands);
         let attributes = resolve_attributes(node, scope);
         let result = match self.functions.get(&(node.domain(), node.op_type())).copied() {
             Some(function) => return self.inline_function(function, node, &name, operands, &attributes),
@@ -238,7 +243,12 @@ impl<'m> Lowerer<'m> {
         };
         match result {
             Ok(outputs) => Ok(outputs.0),
-            Err(reason) => {
+            Err(mut reason) => {
+                if self.batch.is_some() && !replaced && self.has_constant_shape(node, &operands) {
+                    reason.reason.push_str(
+                        "; the target shape is a constant of the file, which may only be right for the declared sizes",
+                    );
+                }
                 self.refuse(node, name, &operands, scope, reason);
                 Ok(unknown)
             }

@@ -74,9 +74,7 @@ impl Narrowing {
                 let Some(within) = satisfying_bounds(&dim, requirement, &graph.bounds)? else { continue };
                 let Within { symbol, low, high } = &within;
                 if self.fixed.contains(symbol) {
-                    let reason = format!(
-                        "the node can only be computed for `{symbol}` from {low} to {high}; pass {within}"
-                    );
+                    let reason = format!("the node can only be computed for `{symbol}` from {low} to {high}");
                     return Err(Refused::with_bounds(reason, within));
                 }
                 self.narrowed.insert(symbol.clone(), name.to_string());
@@ -92,8 +90,8 @@ impl Narrowing {
             let (low, high) = *bounds.get(symbol)?;
             let within = Within { symbol: symbol.clone(), low, high };
             Some(format!(
-                "symbol `{symbol}` is {low}..={high}, because `{node}` cannot be computed for the rest of \
-                 the assumed bounds; pass {within} to fix them"
+                "symbol `{symbol}` is {low}..{high}, because `{node}` cannot be computed for the rest of \
+                 the assumed bounds; {within} sets them"
             ))
         };
         self.narrowed.iter().filter_map(note).collect()
@@ -216,8 +214,8 @@ fn satisfying_bounds_of_symbol(
         let reason = format!("the node cannot be computed for any `{symbol}` from {low} to {high}");
         let other = (0..low.min(MAX_VALUES)).chain(beyond).find(|v| holds(*v)).map(|v| within(v, v));
         return Err(match other {
-            Some(other) => Refused::with_bounds(format!("{reason}; pass {other}"), other),
-            None => Refused::new(format!("{reason}; pass other bounds with --dim")),
+            Some(other) => Refused::with_bounds(format!("{reason}, but for {}", range_text(&other)), other),
+            None => Refused::new(reason),
         });
     };
     let end = (first..=last).find(|v| !holds(*v)).map_or(high, |v| v - 1);
@@ -226,4 +224,9 @@ fn satisfying_bounds_of_symbol(
         return Ok(None);
     }
     Ok(((first, end) != (low, high)).then(|| within(first, end)))
+}
+
+/// Bounds of a symbol as text, such as `n=1..8`.
+fn range_text(within: &Within) -> String {
+    within.to_string().trim_start_matches("--dim ").to_string()
 }

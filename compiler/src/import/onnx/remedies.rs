@@ -54,6 +54,13 @@ impl fmt::Display for Remedy {
     }
 }
 
+impl Remedy {
+    /// Creates the remedy that bounds a symbolic size.
+    pub fn size(symbol: &str, low: i64, high: i64) -> Self {
+        Self::Size(Within { symbol: symbol.to_owned(), low, high })
+    }
+}
+
 /// Result of the search for options with which a model imports.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Remedies {
@@ -69,8 +76,7 @@ pub(super) fn find_remedies(source: &Source, bytes: Bytes, options: &Options) ->
     let Some(graph) = &model.graph else { return Ok(Remedies::default()) };
     let options = with_sample_shapes(options);
     let refusals =
-        |remedies: &[Remedy]| match lower::lower_model(source, &model, &with_remedies(&options, remedies), 0)
-        {
+        |remedies: &[Remedy]| match lower::lower_model(source, &model, &options.with_remedies(remedies), 0) {
             Ok(_) => Some(Vec::new()),
             Err(Error::Unsupported { nodes }) => Some(nodes),
             Err(_) => None,
@@ -87,7 +93,7 @@ pub(super) fn find_remedies(source: &Source, bytes: Bytes, options: &Options) ->
         let inputs = nodes.iter().flat_map(|n| n.inputs.iter().cloned()).collect();
         let mut next: Option<(Vec<Remedy>, Vec<Unsupported>)> = None;
         let from_nodes = nodes.iter().filter_map(|n| Some(vec![Remedy::Size(n.within.clone()?)]));
-        let proposed = proposals(&model, graph, &with_remedies(&options, &tried), &inputs);
+        let proposed = proposals(&model, graph, &options.with_remedies(&tried), &inputs);
         for more in from_nodes.chain(proposed) {
             let Some(rest) = tries.checked_sub(1) else { break };
             tries = rest;
@@ -122,22 +128,24 @@ pub(super) fn find_remedies(source: &Source, bytes: Bytes, options: &Options) ->
     Ok(Remedies { list, left })
 }
 
-/// Returns the import options with the suggested options added.
-fn with_remedies(options: &Options, remedies: &[Remedy]) -> Options {
-    let mut options = options.clone();
-    for remedy in remedies {
-        match remedy {
-            Remedy::Constant { name, value } => {
-                options.input_shapes.remove(name);
-                options.constants.insert(name.clone(), value.clone());
-            }
-            Remedy::Size(Within { symbol, low, high }) => {
-                let spec = if low == high { DimSpec::Fixed(*low) } else { DimSpec::Range(*low, *high) };
-                options.dims.insert(symbol.clone(), spec);
+impl Options {
+    /// Returns the import options with suggested options added.
+    pub fn with_remedies(&self, remedies: &[Remedy]) -> Self {
+        let mut options = self.clone();
+        for remedy in remedies {
+            match remedy {
+                Remedy::Constant { name, value } => {
+                    options.input_shapes.remove(name);
+                    options.constants.insert(name.clone(), value.clone());
+                }
+                Remedy::Size(Within { symbol, low, high }) => {
+                    let spec = if low == high { DimSpec::Fixed(*low) } else { DimSpec::Range(*low, *high) };
+                    options.dims.insert(symbol.clone(), spec);
+                }
             }
         }
+        options
     }
-    options
 }
 
 /// Returns the combinations of options to try, simplest first. A combination fixes the values of the inputs that may
@@ -149,6 +157,9 @@ fn proposals(
     deciding: &BTreeSet<String>,
 ) -> Vec<Vec<Remedy>> {
     let mut inputs = open_inputs(graph);
+    if inputs::replace_shapes(&mut inputs, options).is_err() {
+        return Vec::new();
+    }
     let compared = compared_integers(model);
     let decides = |input: &&Declared| deciding.contains(&input.name);
     let values: Vec<(String, Vec<Array>)> =

@@ -71,7 +71,7 @@ impl Role {
         match self {
             Self::Batch => "batch",
             Self::Sequence => "sequence",
-            Self::Side => "an image side",
+            Self::Side => "image side",
             Self::Signal => "audio samples",
             Self::Other => "unknown role",
         }

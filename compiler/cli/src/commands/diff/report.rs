@@ -221,7 +221,7 @@ fn function_facts(function: &Function, variant: &Variant, manifest: &Manifest) -
         facts.insert(format!("memory {key}"), value);
     }
     for s in &function.symbols {
-        facts.insert(format!("symbol {}", s.name), format!("{}..={}", s.min, s.max));
+        facts.insert(format!("symbol {}", s.name), format!("{}..{}", s.min, s.max));
     }
     for (kind, ports) in [("input", &function.inputs), ("output", &function.outputs)] {
         for port in ports {

@@ -129,7 +129,7 @@ impl Page {
     fn function(&mut self, variant: &Variant, function: &Function) {
         let (m, n) = (&function.memory, function.dispatches.len());
         for s in &function.symbols {
-            self.put(format_args!("<p>{} is in {}..={}.</p>\n", escape(&s.name), s.min, s.max));
+            self.put(format_args!("<p>{} is in {}..{}.</p>\n", escape(&s.name), s.min, s.max));
         }
         let tensors = live_ranges(variant, function);
         let without_reuse: Vec<u64> = tensors

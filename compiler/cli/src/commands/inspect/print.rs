@@ -74,7 +74,7 @@ fn print_variant(v: &VariantReport<'_>, out: &mut Out) -> Result<()> {
     for f in &v.functions {
         writeln!(out, "  function {}", f.name)?;
         for s in f.symbols {
-            writeln!(out, "    symbol    {} in {}..={}", s.name, s.min, s.max)?;
+            writeln!(out, "    symbol    {} in {}..{}", s.name, s.min, s.max)?;
         }
         for (kind, ports) in [("input ", &f.inputs), ("output", &f.outputs)] {
             for (i, port) in ports.iter().enumerate() {

@@ -72,6 +72,7 @@ impl<'m> Lowerer<'m> {
                 declared.push(declarations::read(info).map_err(|e| self.error(&place, e.reason))?);
             }
         }
+        self.batch = inputs::replace_shapes(&mut declared, options)?;
         let mut shapes = options.input_shapes.clone();
         for (name, array) in &options.constants {
             let Some(input) = declared.iter().find(|d| d.name == *name) else {
