@@ -28,6 +28,13 @@ pub(crate) struct LanguageModelArgs {
     /// Language model: a bundle, a Hugging Face folder, a .gguf file or an .onnx file; driftc caches compiled models
     #[arg(value_name = "OUT.drift | MODEL")]
     path: PathBuf,
+    #[command(flatten)]
+    load: LoadArgs,
+}
+
+/// Options for loading a bundle, or a model that is compiled into one.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
     /// Select the bundle's variant for this target, or compile the model for it (default: best fit for the device)
     #[arg(short, long, value_name = "TARGET")]
     target: Option<String>,
@@ -35,7 +42,6 @@ pub(crate) struct LanguageModelArgs {
     options: ModelOptions,
     /// Cache compiled models and driver pipelines in this folder (default: driftc in the user's cache folder)
     #[arg(long, value_name = "DIR", help_heading = DEVICE_OPTIONS)]
-    #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
     #[command(flatten)]
     device: DeviceArgs,
@@ -73,10 +79,10 @@ pub(crate) struct GenerationArgs {
 }
 
 /// Bundle with its path and load options.
-struct OpenedBundle {
-    path: PathBuf,
-    bundle: Bundle,
-    options: Options,
+pub(crate) struct OpenedBundle {
+    pub(crate) path: PathBuf,
+    pub(crate) bundle: Bundle,
+    pub(crate) options: Options,
 }
 
 impl OpenedBundle {
@@ -101,7 +107,7 @@ impl GenerationArgs {
             seed: self.seed,
         };
         sampling.check().map_err(|e| Failure::usage(e.to_string()))?;
-        Ok(Request { max_tokens: self.max_tokens, stop_tokens: stops.to_vec(), sampling, logits: false })
+        Ok(Request { max_tokens: self.max_tokens, stop_tokens: stops.to_vec(), sampling, ..Request::default() })
     }
 
     /// Converts the arguments to a request for text.
@@ -116,7 +122,7 @@ impl GenerationArgs {
             None => Ok(Draft::None),
             Some("ngram") => Ok(Draft::NGram),
             Some(path) => {
-                let generator = args.open_at(Path::new(path), &CacheArgs::default())?;
+                let generator = args.load.open_at(Path::new(path), &CacheArgs::default())?;
                 Ok(Draft::Model(Box::new(generator)))
             }
         }
@@ -126,13 +132,13 @@ impl GenerationArgs {
 impl LanguageModelArgs {
     /// Loads the model without its tokenizer.
     pub(crate) fn open(&self) -> Result<Generator> {
-        self.open_at(&self.path, &self.cache)
+        self.load.open_at(&self.path, &self.load.cache)
     }
 
     /// Loads the model, and its tokenizer if it has one. Model and tokenizer load in parallel, because reading a large
     /// vocabulary takes as long as loading a small model.
     pub(crate) fn open_with_optional_encoder(&self) -> Result<(Generator, Option<PromptEncoder>)> {
-        let opened = self.open_bundle(&self.path, &self.cache)?;
+        let opened = self.load.open(&self.path)?;
         let path = opened.path.clone();
         let (generator, encoder) = std::thread::scope(|scope| {
             let encoder =
@@ -158,11 +164,18 @@ impl LanguageModelArgs {
         Ok((generator, encoder))
     }
 
+}
+
+impl LoadArgs {
+    /// Opens a bundle, or compiles a model into one, and determines the load options.
+    pub(crate) fn open(&self, path: &Path) -> Result<OpenedBundle> {
+        self.open_bundle(path, &self.cache)
+    }
+
     fn open_at(&self, path: &Path, cache: &CacheArgs) -> Result<Generator> {
         self.open_bundle(path, cache)?.load()
     }
 
-    /// Opens a bundle, or compiles a model into one, and determines the load options.
     fn open_bundle(&self, path: &Path, cache: &CacheArgs) -> Result<OpenedBundle> {
         let compiled = is_model(path);
         let (path, pipelines) = if compiled {
