@@ -100,6 +100,13 @@ prepare_tests() {
         echo "$typos_package" >"$target/setup/typos"
     fi
 
+    # The Python client of the OpenAI API, for the tests of the server.
+    client_package=openai==3.57.0
+    if [ "$(cat "$target/setup/client" 2>/dev/null)" != "$client_package" ]; then
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$client_package"
+        echo "$client_package" >"$target/setup/client"
+    fi
+
     # A software driver and SPIRV-Tools with cooperative matrices, where the system's have none.
     installed=$(dpkg-query -W -f '${Version}' mesa-vulkan-drivers 2>/dev/null || true)
     if [ -n "$installed" ] && dpkg --compare-versions "$installed" lt 26.1; then

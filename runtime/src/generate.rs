@@ -51,6 +51,19 @@ struct Conversation {
     /// True if the cached tokens were evaluated with the long RoPE factors, for a sequence longer than the RoPE
     /// threshold.
     long_rope: bool,
+    /// Runs that computed the KV caches, in the order of their tokens. Entries that end after `cached` are outdated.
+    runs: Vec<CachedRun>,
+}
+
+/// Run that computed some tokens of the KV caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CachedRun {
+    /// Name of the function.
+    function: &'static str,
+    /// Index of the run's first token in the sequence.
+    past: usize,
+    /// Number of tokens.
+    count: usize,
 }
 
 /// Parameters of a text generation.
@@ -64,6 +77,9 @@ pub struct Request {
     pub sampling: Sampling,
     /// Pass the logits of each token to the observer. The host then reads all logits of each token, which takes longer.
     pub logits: bool,
+    /// Number of tokens that earlier calls generated for the same request. The random numbers continue after the numbers of
+    /// these tokens, so that a generation in several calls gives the tokens of one call.
+    pub generated: usize,
 }
 
 /// Reason why generation stopped.
@@ -167,6 +183,37 @@ impl Generator {
         Ok(self.conversation().cached)
     }
 
+    /// Replaces the tokens of the conversation like [`Generator::set_tokens`], but keeps only the cached tokens that an empty
+    /// conversation would compute with the same runs. The generated tokens then do not depend on the conversation's earlier
+    /// tokens. After [`Generator::set_tokens`] they can, because functions for different numbers of tokens round differently.
+    ///
+    /// # Errors
+    /// As for [`Generator::set_tokens`].
+    pub fn set_tokens_exactly(&mut self, ids: &[u32]) -> Result<usize> {
+        let common = self.tokens().iter().zip(ids).take_while(|(a, b)| a == b).count();
+        let kept = self.equal_runs(common, ids.len());
+        self.truncate(kept);
+        self.set_tokens(ids)
+    }
+
+    /// Returns the number of leading tokens that the KV caches have from the runs that a sequence of `length` tokens needs.
+    /// `common` is the number of leading tokens that this sequence shares with the conversation. The last run of the sequence
+    /// does not count, because its outputs are needed.
+    fn equal_runs(&self, common: usize, length: usize) -> usize {
+        let Some(conversation) = self.conversations.get(self.current) else { return 0 };
+        let cached = common.min(conversation.cached);
+        let mut past = 0;
+        for run in &conversation.runs {
+            let next = self.model.select_function(past, length - past);
+            let next = next.map(|(step, count)| CachedRun { function: step.name, past, count });
+            if next != Some(*run) || past + run.count > cached || past + run.count >= length {
+                break;
+            }
+            past += run.count;
+        }
+        past
+    }
+
     /// Removes all tokens of the conversation from index `length` on.
     pub fn truncate(&mut self, length: usize) {
         let conversation = self.conversation();
@@ -176,7 +223,7 @@ impl Generator {
 
     /// Saves the conversation to a file: its tokens and KV caches.
     pub fn save(&mut self, path: &Path) -> Result<()> {
-        let Conversation { tokens, cached, long_rope } = self.conversation().clone();
+        let Conversation { tokens, cached, long_rope, .. } = self.conversation().clone();
         let mut note = (cached as u64 | if long_rope { LONG_ROPE_FLAG } else { 0 }).to_le_bytes().to_vec();
         note.extend(tokens.iter().flat_map(|id| id.to_le_bytes()));
         self.session.save_states(path, &note)
@@ -203,8 +250,8 @@ impl Generator {
         let (last, before) =
             tokens.split_last().map_or((None, &[][..]), |(last, before)| (Some(*last), before));
         self.append(before)?;
-        *self.conversation() =
-            Conversation { tokens: before.iter().copied().chain(last).collect(), cached, long_rope };
+        let tokens = before.iter().copied().chain(last).collect();
+        *self.conversation() = Conversation { tokens, cached, long_rope, runs: Vec::new() };
         Ok(())
     }
 

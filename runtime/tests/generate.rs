@@ -367,6 +367,68 @@ fn an_observer_receives_the_logits_of_each_token() {
 }
 
 #[test]
+fn a_generation_in_several_calls_gives_the_tokens_of_one_call() {
+    let toy = Toy { memory: false, ..Toy::default() };
+    let sampling = Sampling { temperature: 0.9, seed: 7, ..Sampling::default() };
+    let mut generator = load(toy, 3);
+    let request = Request { sampling, ..tokens(40) };
+    generator.append(&PROMPT).unwrap();
+    run(&mut generator, &request, &mut Draft::None);
+    let whole = generator.tokens().to_vec();
+    for slice in [1, 7] {
+        generator.set_tokens(&PROMPT).unwrap();
+        for generated in (0..40).step_by(slice) {
+            let max_tokens = slice.min(40 - generated);
+            let request = Request { max_tokens, generated, ..request.clone() };
+            run(&mut generator, &request, &mut Draft::None);
+        }
+        assert_eq!(generator.tokens(), whole, "slices of {slice} tokens");
+    }
+    // Without the number of earlier tokens, the random numbers repeat.
+    generator.set_tokens(&PROMPT).unwrap();
+    for _ in 0..5 {
+        run(&mut generator, &Request { max_tokens: 8, ..request.clone() }, &mut Draft::None);
+    }
+    assert_ne!(generator.tokens(), whole);
+}
+
+#[test]
+fn exact_prompts_keep_only_runs_that_an_empty_conversation_needs() {
+    let toy = Toy::default();
+    let mut generator = load(toy, 2);
+    let long = prompt(100);
+    // A prompt of 100 tokens is read in chunks of 32, and the rest of 4 tokens by `verify`.
+    assert_eq!(generator.set_tokens_exactly(&long).unwrap(), 0);
+    run(&mut generator, &tokens(5), &mut Draft::None);
+    let answer = generator.tokens().to_vec();
+    assert_eq!(generator.set_tokens_exactly(&long).unwrap(), 96);
+    run(&mut generator, &tokens(5), &mut Draft::None);
+    assert_eq!(generator.tokens(), answer);
+    // Generated tokens were cached by `decode`, but a prompt reads them in a chunk.
+    let next: Vec<u32> = answer.iter().copied().chain(prompt(20)).collect();
+    assert_eq!(generator.set_tokens_exactly(&next).unwrap(), 96);
+    run(&mut generator, &tokens(3), &mut Draft::None);
+    assert_eq!(generator.tokens(), toy.greedy(&next, 3));
+    // The runs of 32 tokens end before the first different token.
+    let mut other = long.clone();
+    other[70] += 1;
+    assert_eq!(generator.set_tokens_exactly(&other).unwrap(), 64);
+    run(&mut generator, &tokens(3), &mut Draft::None);
+    assert_eq!(generator.tokens(), toy.greedy(&other, 3));
+    // A cached prompt that ends inside a run of the new one is no equal run.
+    generator.set_tokens_exactly(&long[..50]).unwrap();
+    run(&mut generator, &tokens(1), &mut Draft::None);
+    assert_eq!(generator.set_tokens_exactly(&long).unwrap(), 32);
+    // Runs of removed tokens do not count.
+    run(&mut generator, &tokens(1), &mut Draft::None);
+    generator.truncate(40);
+    run(&mut generator, &tokens(1), &mut Draft::None);
+    assert_eq!(generator.set_tokens_exactly(&long).unwrap(), 32);
+    run(&mut generator, &tokens(4), &mut Draft::None);
+    assert_eq!(generator.tokens(), toy.greedy(&long, 4));
+}
+
+#[test]
 fn conversations_are_independent() {
     let toy = Toy::default();
     let mut generator = load(toy, 2);

@@ -11,3 +11,4 @@ pub mod random_model;
 pub mod settings;
 pub mod stored;
 pub mod web;
+pub mod word_model;

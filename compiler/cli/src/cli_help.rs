@@ -8,13 +8,15 @@ pub(crate) const MODEL_OPTIONS: &str = "Model options";
 pub(crate) const LANGUAGE_MODEL_OPTIONS: &str = "Language model options";
 /// Heading of options for sampling and speculative decoding.
 pub(crate) const GENERATION_OPTIONS: &str = "Generation options";
+/// Heading of options for the server.
+pub(crate) const SERVER_OPTIONS: &str = "Server options";
 /// Heading of options that select a device and caches.
 pub(crate) const DEVICE_OPTIONS: &str = "Device options";
 
 /// Headings of the command list, each with its commands in order.
 pub(crate) const COMMAND_GROUPS: &[(&str, &[&str])] = &[
     ("Compile and run", &["compile", "run", "check", "verify"]),
-    ("Language models", &["generate", "chat", "perplexity", "logits"]),
+    ("Language models", &["generate", "chat", "serve", "perplexity", "logits"]),
     ("Inspect", &["inspect", "diff", "dump", "explain", "estimate", "bench"]),
     ("Tune", &["tune", "calibrate"]),
     ("Targets", &["targets"]),

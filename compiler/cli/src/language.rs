@@ -30,6 +30,13 @@ pub(crate) struct LanguageModelArgs {
     /// Language model: a bundle, a Hugging Face folder, a .gguf file or an .onnx file; driftc caches compiled models
     #[arg(value_name = "OUT.drift | MODEL")]
     path: PathBuf,
+    #[command(flatten)]
+    load: LoadArgs,
+}
+
+/// Options for loading a bundle, or a model that is compiled into one.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
     /// Select the bundle's variant for this target, or compile the model for it (default: best fit for the device)
     #[arg(short, long, value_name = "TARGET")]
     target: Option<String>,
@@ -77,10 +84,10 @@ pub(crate) struct GenerationArgs {
 }
 
 /// Bundle with its path and load options.
-struct OpenedBundle {
-    path: PathBuf,
-    bundle: Bundle,
-    options: Options,
+pub(crate) struct OpenedBundle {
+    pub(crate) path: PathBuf,
+    pub(crate) bundle: Bundle,
+    pub(crate) options: Options,
 }
 
 impl OpenedBundle {
@@ -144,7 +151,7 @@ impl GenerationArgs {
             Some("ngram") => Ok(Draft::NGram),
             Some(path) => {
                 let path = Path::new(path);
-                let draft = args.open_bundle(path, &CacheArgs::default()).and_then(OpenedBundle::load);
+                let draft = args.load.open_bundle(path, &CacheArgs::default()).and_then(OpenedBundle::load);
                 let draft = draft.map_err(|e| e.context(format!("cannot use --draft {}", path.display())))?;
                 Ok(Draft::Model(Box::new(draft)))
             }
@@ -160,18 +167,18 @@ impl LanguageModelArgs {
 
     /// Path of the file with earlier inputs of `driftc chat`. Returns `None` without a cache folder.
     pub(crate) fn history_path(&self) -> Option<PathBuf> {
-        chat_history_path(self.cache_dir.as_deref())
+        chat_history_path(self.load.cache_dir.as_deref())
     }
 
     /// Loads the model without its tokenizer.
     pub(crate) fn open(&self) -> Result<Generator> {
-        self.open_main()?.load()
+        self.load.open(&self.path)?.load()
     }
 
     /// Loads the model, and its tokenizer if it has one. Model and tokenizer load in parallel, because reading a large
     /// vocabulary takes as long as loading a small model.
     pub(crate) fn open_with_optional_encoder(&self) -> Result<(Generator, Option<PromptEncoder>)> {
-        let opened = self.open_main()?;
+        let opened = self.load.open(&self.path)?;
         let path = opened.path.clone();
         let (generator, encoder) = std::thread::scope(|scope| {
             let encoder =
@@ -196,13 +203,18 @@ impl LanguageModelArgs {
         })?;
         Ok((generator, encoder))
     }
+}
 
-    /// Opens the model that generates text, not the draft model.
-    fn open_main(&self) -> Result<OpenedBundle> {
-        if !is_model(&self.path) {
-            self.options.refuse_for_bundle(&self.path)?;
+impl LoadArgs {
+    /// Opens a model that generates text or computes embeddings, not a draft model.
+    ///
+    /// # Errors
+    /// If it is a bundle and there are model options, which do not apply to a bundle.
+    pub(crate) fn open(&self, path: &Path) -> Result<OpenedBundle> {
+        if !is_model(path) {
+            self.options.refuse_for_bundle(path)?;
         }
-        self.open_bundle(&self.path, &self.cache)
+        self.open_bundle(path, &self.cache)
     }
 
     /// Opens a bundle, or compiles a model into one with the model options, and determines the load options. Model

@@ -1,11 +1,10 @@
 //! Completion of a prompt: token ids in, text out, piece by piece.
 
-use drift_runtime::{Draft, Generator, Observer, Report, Request, Sampling, StopReason};
-use drift_text::Stream;
+use drift_runtime::{Draft, Generator, Report, Sampling};
 
+use crate::Result;
 use crate::encoder::PromptEncoder;
-use crate::stop::StopFilter;
-use crate::{Error, Result};
+use crate::sliced::SlicedCompletion;
 
 /// Parameters of a completion.
 #[derive(Clone, Debug, Default)]
@@ -62,6 +61,12 @@ pub trait Listener {
         true
     }
 
+    /// True if the present slice of a [`SlicedCompletion`] should end. Called after each token, and after each run of prompt
+    /// tokens except the last one.
+    fn pause(&mut self) -> bool {
+        false
+    }
+
     /// Receives text that later tokens cannot change, never empty. Returns false to cancel the completion.
     fn text(&mut self, text: &str) -> bool;
 }
@@ -85,88 +90,11 @@ pub fn complete(
     draft: &mut Draft,
     listener: &mut dyn Listener,
 ) -> Result<Completion> {
-    let ends = encoder.tokenizer().ends();
-    let tokens = Request {
-        max_tokens: request.max_tokens,
-        stop_tokens: if request.ignore_end { Vec::new() } else { ends.to_vec() },
-        sampling: request.sampling.clone(),
-        logits: request.logits,
-    };
     generator.set_tokens(prompt)?;
-    let mut writer = Writer {
-        stream: Stream::new(encoder.tokenizer(), prompt),
-        filter: StopFilter::new(&request.stop),
-        listener,
-        text: String::new(),
-        cancelled: false,
-        failed: None,
-    };
-    let report = generator.generate_observed(&tokens, draft, &mut writer)?;
-    writer.finish(report)
-}
-
-/// Converter of generated tokens to the listener's text.
-struct Writer<'a> {
-    stream: Stream<'a>,
-    filter: StopFilter,
-    listener: &'a mut dyn Listener,
-    text: String,
-    /// True if the listener returned false.
-    cancelled: bool,
-    failed: Option<Error>,
-}
-
-impl Writer<'_> {
-    /// Passes text on through the filter. Returns false if the completion ends.
-    fn write(&mut self, text: &str) -> bool {
-        let text = self.filter.push(text);
-        self.pass_on(&text) && self.filter.found().is_none()
-    }
-
-    fn pass_on(&mut self, text: &str) -> bool {
-        self.text.push_str(text);
-        self.cancelled |= !text.is_empty() && !self.listener.text(text);
-        !self.cancelled
-    }
-
-    /// Passes the rest of the text on, and returns the completion.
-    fn finish(mut self, report: Report) -> Result<Completion> {
-        if let Some(error) = self.failed {
-            return Err(error);
-        }
-        if !self.cancelled && self.filter.found().is_none() {
-            let rest = self.stream.rest()?;
-            self.write(&rest);
-            if self.filter.found().is_none() {
-                let held = self.filter.finish();
-                self.pass_on(&held);
-            }
-        }
-        let finish = match (self.filter.found(), report.stop_reason) {
-            (Some(stop), _) => Finish::StopString(stop.to_owned()),
-            (None, StopReason::StopToken(_)) => Finish::EndToken,
-            (None, StopReason::MaxTokens) => Finish::Length,
-            (None, StopReason::Callback) => Finish::Cancelled,
-        };
-        Ok(Completion { text: self.text, finish, report })
-    }
-}
-
-impl Observer for Writer<'_> {
-    fn prompt(&mut self, read: usize, total: usize) -> bool {
-        self.cancelled |= !self.listener.prompt(read, total);
-        !self.cancelled
-    }
-
-    fn token(&mut self, id: u32, logits: Option<&[f32]>) -> bool {
-        self.cancelled |= !self.listener.token(id, logits);
-        match self.stream.push(id) {
-            _ if self.cancelled => false,
-            Ok(text) => self.write(&text),
-            Err(error) => {
-                self.failed = Some(error.into());
-                false
-            }
+    let mut sliced = SlicedCompletion::new(encoder, prompt, request.clone());
+    loop {
+        if let Some(done) = sliced.advance(generator, usize::MAX, draft, listener)? {
+            return Ok(done);
         }
     }
 }

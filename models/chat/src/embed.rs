@@ -23,6 +23,8 @@ pub struct Embedder {
     /// True if the model has the input `token_type_ids`.
     has_types: bool,
     max_tokens: usize,
+    /// Number of token ids of the tokenizer. The device must not read rows beyond the model's embeddings.
+    vocabulary: usize,
 }
 
 impl Embedder {
@@ -64,7 +66,9 @@ impl Embedder {
             .ok_or_else(|| not("`input_ids` has no sequence axis"))?;
         let tokenizer = session.bundle().attachment("tokenizer.json")?.ok_or(Error::NoTokenizer)?;
         let tokenizer = Tokenizer::new(tokenizer, None, None)?;
-        Ok(Self { tokenizer, output, has_types, max_tokens, session })
+        let highest = tokenizer.highest().and_then(|id| usize::try_from(id).ok());
+        let vocabulary = highest.map_or(0, |id| id.saturating_add(1));
+        Ok(Self { tokenizer, output, has_types, max_tokens, vocabulary, session })
     }
 
     /// Returns the session of the model.
@@ -102,6 +106,10 @@ impl Embedder {
         }
         if ids.len() > self.max_tokens {
             return Err(Error::TooLong { given: ids.len(), max: self.max_tokens });
+        }
+        let vocabulary = self.vocabulary;
+        if let Some(id) = ids.iter().find(|id| usize::try_from(**id).map_or(true, |id| id >= vocabulary)) {
+            return Err(drift_runtime::Error::NotInVocabulary { id: *id, vocabulary }.into());
         }
         let shape = [1, ids.len()];
         let ids: Vec<i64> = ids.iter().map(|id| i64::from(*id)).collect();

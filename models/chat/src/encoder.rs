@@ -65,10 +65,26 @@ impl PromptEncoder {
         self.check_ids(self.tokenizer.encode(&text, false)?)
     }
 
+    /// Checks token ids that a caller gives in place of a text.
+    ///
+    /// # Errors
+    /// If one of them is outside the vocabulary.
+    pub fn check(&self, ids: &[u32]) -> Result<()> {
+        match ids.iter().find(|id| !self.knows(**id)) {
+            None => Ok(()),
+            Some(id) => {
+                Err(drift_runtime::Error::NotInVocabulary { id: *id, vocabulary: self.vocabulary }.into())
+            }
+        }
+    }
+
+    fn knows(&self, id: u32) -> bool {
+        usize::try_from(id).is_ok_and(|id| id < self.vocabulary)
+    }
+
     /// Returns the token ids, or an error if one of them is outside the model's vocabulary.
     fn check_ids(&self, ids: Vec<u32>) -> Result<Vec<u32>> {
-        let known = |id: u32| usize::try_from(id).is_ok_and(|id| id < self.vocabulary);
-        match ids.iter().find(|id| !known(**id)) {
+        match ids.iter().find(|id| !self.knows(**id)) {
             None => Ok(ids),
             Some(id) => Err(Error::OutsideVocabulary { id: *id, vocabulary: self.vocabulary }),
         }

@@ -11,6 +11,7 @@ mod chat;
 mod complete;
 mod embed;
 mod encoder;
+mod sliced;
 mod stop;
 mod transcript;
 
@@ -18,6 +19,7 @@ pub use chat::Chat;
 pub use complete::{Completion, Finish, Listener, TextRequest, complete};
 pub use embed::Embedder;
 pub use encoder::PromptEncoder;
+pub use sliced::SlicedCompletion;
 
 use std::path::PathBuf;
 

@@ -59,6 +59,11 @@ impl Tokenizer {
         self.inner.token_to_id(token)
     }
 
+    /// Returns the name of a token in the vocabulary, which is not always its text. Returns `None` if the id is unknown.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
     /// Returns the number of tokens in the vocabulary, including special tokens.
     pub fn size(&self) -> usize {
         self.inner.get_vocab_size(true)

@@ -1,7 +1,7 @@
 //! Evaluates tokens: writes ids, submits runs that extend the KV caches, and reads logits and tokens.
 
-use super::Generator;
 use super::model::{SAMPLE, TokenFunction};
+use super::{CachedRun, Generator};
 use crate::array::ArrayRef;
 use crate::error::{Error, Result};
 use crate::format::HostType;
@@ -136,7 +136,13 @@ impl Generator {
                 self.session.set_symbol(step.name, name, i64::try_from(value).unwrap_or(i64::MAX))?;
             }
         }
-        self.session.submit(step.name, outputs)
+        let ticket = self.session.submit(step.name, outputs)?;
+        let count = length.saturating_sub(past).min(step.chunk);
+        let runs = &mut self.conversation().runs;
+        let earlier = runs.iter().rposition(|run| run.past + run.count <= past).map_or(0, |last| last + 1);
+        runs.truncate(earlier);
+        runs.push(CachedRun { function: step.name, past, count });
+        Ok(ticket)
     }
 
     /// Waits for a run, and returns the token ids of its output `next`, one per row.

@@ -165,14 +165,17 @@ impl Generator {
             if in_flight.is_empty() && (lacks_prompt_tokens || on_host) {
                 let run = self.evaluate("logits")?;
                 self.read_logits_row(run.ticket, run.row)?;
-                let token = self.sample_on_host(&mut sampler, run.row, expected);
+                let index = progress.request.generated.saturating_add(expected);
+                let token = self.sample_on_host(&mut sampler, run.row, index);
                 self.accept_token(progress, token, None);
                 on_host = false;
                 continue;
             }
             let room = in_flight.is_empty() || in_flight.len() * 2 + 2 <= self.session.frames();
             if room && expected < progress.request.max_tokens {
-                match self.evaluate_and_sample(sampling.device_settings(expected))? {
+                match self.evaluate_and_sample(
+                    sampling.device_settings(progress.request.generated.saturating_add(expected)),
+                )? {
                     Some(ticket) => {
                         in_flight.push_back(ticket);
                         continue;
@@ -263,7 +266,10 @@ impl Generator {
         for row in first..=first + draft_tokens.len() {
             let token = match greedy {
                 true => tokens.get(row).copied().unwrap_or_default(),
-                false => self.sample_on_host(sampler, row, progress.report.tokens),
+                false => {
+                    let index = progress.request.generated.saturating_add(progress.report.tokens);
+                    self.sample_on_host(sampler, row, index)
+                }
             };
             self.accept_token(progress, token, (!greedy).then_some(row));
             if progress.done || draft_tokens.get(accepted) != Some(&token) {

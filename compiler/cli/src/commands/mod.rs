@@ -17,6 +17,7 @@ mod man;
 mod ops;
 mod perplexity;
 mod run;
+mod serve;
 mod targets;
 mod tune;
 mod verify;
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     Generate(generate::GenerateArgs),
     /// Chat with a language model on the terminal
     Chat(chat::ChatArgs),
+    /// Serve models over HTTP with the interface of the OpenAI API
+    Serve(serve::ServeArgs),
     /// Write a language model's logits for every position of a token sequence
     Logits(logits::LogitsArgs),
     /// Compute a language model's perplexity on a text
@@ -78,6 +81,7 @@ pub(crate) fn run(command: Command, parser: clap::Command, out: &mut Out) -> Res
         Command::Run(args) => run::run(&args, out),
         Command::Generate(args) => generate::run(&args, out),
         Command::Chat(args) => chat::run(&args, out),
+        Command::Serve(args) => serve::run(args, out),
         Command::Logits(args) => logits::run(&args, out),
         Command::Perplexity(args) => perplexity::run(&args, out),
         Command::Verify(args) => verify::run(&args, out),

@@ -20,7 +20,6 @@ use crate::error::{Error, Result, Within};
 use crate::ir::array::Array;
 use crate::metadata::Metadata;
 
-
 /// Imports the bytes of a model file.
 pub(super) fn import(source: &Source, bytes: Bytes, options: &Options) -> Result<Imported> {
     let hash = *blake3::hash(&bytes).as_bytes();

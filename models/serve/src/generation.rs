@@ -1,0 +1,160 @@
+//! The way of a chat or completion from its parameters to its answer.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use drift_chat::{Finish, TextRequest};
+use drift_text::Message;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::api_error::{ApiError, ApiResult, json_response, request_fault};
+use crate::job::{Event, Generation, MAX_EVENTS, Outcome};
+use crate::logprobs::TokenLogprobs;
+use crate::parameters::Parameters;
+use crate::server::{Jobs, Language, Served, Server};
+use crate::sse;
+
+/// Prompt of a request.
+pub(crate) enum Prompt {
+    /// Conversation, which the chat template turns into a text.
+    Messages(Vec<Message>),
+    /// Text.
+    Text(String),
+    /// Token ids.
+    Ids(Vec<u32>),
+}
+
+/// Conversion of a completion to the JSON of an endpoint.
+pub(crate) trait Format: Send + 'static {
+    /// Returns the whole answer.
+    fn answer(&self, text: &str, outcome: &Outcome, tokens: &[TokenLogprobs]) -> Value;
+
+    /// Returns the first chunk of a stream, if the endpoint has one without text.
+    fn first_chunk(&self) -> Option<Value>;
+
+    /// Returns a chunk of a stream. The last chunk with a text has the reason why the completion ended.
+    fn chunk(&mut self, text: &str, finish: Option<&Finish>, tokens: &[TokenLogprobs]) -> Value;
+
+    /// Returns the chunk of a stream with the usage.
+    fn usage_chunk(&self, outcome: &Outcome) -> Value;
+}
+
+/// Generates a completion and returns the response.
+///
+/// # Errors
+/// If the request is invalid, the queue is full, or the model fails before the first text.
+pub(crate) async fn respond(
+    server: &Server,
+    model: &Served,
+    prompt: Prompt,
+    parameters: Parameters,
+    format: impl Format,
+) -> ApiResult<Response> {
+    let (stream, include_usage) = (parameters.stream, parameters.include_usage);
+    let mut events = start(server, model, prompt, parameters).await?;
+    if !stream {
+        let (text, outcome, tokens) = collect(model, events).await?;
+        return Ok(json_response(StatusCode::OK, &format.answer(&text, &outcome, &tokens)));
+    }
+    // A request that fails at once gets an error status in place of a stream.
+    match events.recv().await {
+        None => Err(model.unavailable()),
+        Some(Event::Failed(error)) => Err(error),
+        Some(first) => Ok(sse::response(first, events, Box::new(format), include_usage)),
+    }
+}
+
+/// Sends a request to the thread of the model.
+async fn start(
+    server: &Server,
+    model: &Served,
+    prompt: Prompt,
+    parameters: Parameters,
+) -> ApiResult<mpsc::Receiver<Event>> {
+    let Jobs::Language(jobs, language) = &model.jobs else {
+        let message = format!("`{}` is an embedding model: use /v1/embeddings", model.id);
+        return Err(ApiError::invalid("model", message));
+    };
+    let arrived = Instant::now();
+    let permit = model.shared.queue.admit()?;
+    let Parameters { request, max_tokens, logprobs, exact, .. } = parameters;
+    // Encoding a long text takes a while, and other connections need this thread.
+    let for_encoder = language.clone();
+    let prompt = tokio::task::spawn_blocking(move || encode(&for_encoder, prompt)).await;
+    let prompt =
+        prompt.map_err(|_| ApiError::internal("the tokenizer failed, which is a bug in driftc"))??;
+    // The last token that is generated needs no place in the KV cache.
+    let room = (language.context + 1).saturating_sub(prompt.len());
+    let max_tokens = max_tokens.or(server.settings.max_tokens).unwrap_or(usize::MAX).min(room);
+    let request = TextRequest { max_tokens, ..request };
+    let (events, receiver) = mpsc::channel(MAX_EVENTS);
+    let job = Generation { prompt, request, logprobs, exact, events, arrived, permit };
+    model.shared.queue.sent();
+    jobs.send(job).map_err(|_| model.unavailable())?;
+    Ok(receiver)
+}
+
+/// Converts a prompt to token ids that fit the context.
+fn encode(language: &Arc<Language>, prompt: Prompt) -> ApiResult<Vec<u32>> {
+    let encoder = &language.encoder;
+    let encoded = match prompt {
+        Prompt::Messages(messages) => encoder.encode_conversation(&messages),
+        Prompt::Text(text) => encoder.encode_text(&text),
+        Prompt::Ids(ids) => encoder.check(&ids).map(|()| ids),
+    };
+    let ids = encoded.map_err(|error| {
+        request_fault(&error).unwrap_or_else(|| ApiError::new(StatusCode::BAD_REQUEST, error.to_string()))
+    })?;
+    if ids.is_empty() {
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, "the prompt is empty"));
+    }
+    if ids.len() > language.context {
+        let (given, context) = (ids.len(), language.context);
+        let message = format!("the prompt has {given} tokens, but the model's context has {context}");
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, message).code("context_length_exceeded"));
+    }
+    Ok(ids)
+}
+
+/// Waits for the end of a completion. Returns its text, its end, and its tokens with logarithms of probabilities.
+async fn collect(
+    model: &Served,
+    mut events: mpsc::Receiver<Event>,
+) -> ApiResult<(String, Outcome, Vec<TokenLogprobs>)> {
+    let (mut text, mut all) = (String::new(), Vec::new());
+    loop {
+        match events.recv().await {
+            Some(Event::Text(more, tokens)) => {
+                text.push_str(&more);
+                all.extend(tokens);
+            }
+            Some(Event::Done(outcome, tokens)) => {
+                all.extend(tokens);
+                return Ok((text, outcome, all));
+            }
+            Some(Event::Failed(error)) => return Err(error),
+            None => return Err(model.unavailable()),
+        }
+    }
+}
+
+/// Returns the `finish_reason` of a completion.
+pub(crate) fn finish_reason(finish: &Finish) -> &'static str {
+    match finish {
+        Finish::EndToken | Finish::StopString(_) | Finish::Cancelled => "stop",
+        Finish::Length => "length",
+    }
+}
+
+/// Returns the `usage` of a completion.
+pub(crate) fn usage(outcome: &Outcome) -> Value {
+    json!({
+        "prompt_tokens": outcome.prompt_tokens,
+        "completion_tokens": outcome.tokens,
+        "total_tokens": outcome.prompt_tokens + outcome.tokens,
+        "prompt_tokens_details": {"cached_tokens": outcome.cached_tokens},
+    })
+}
