@@ -7,12 +7,26 @@ use std::process::Command;
 
 #[test]
 fn the_package_works() {
+    run("test_driftc.py", &[]);
+}
+
+/// Compiles a recognizer of text lines, whose metadata has its characters, and reads a rendered line with numpy alone.
+#[test]
+fn a_line_of_text_is_read() {
+    let recognizer = settings::text_detector().with_file_name("ch_PP-OCRv4_rec_infer.onnx");
+    run("test_ocr.py", &[&recognizer]);
+}
+
+/// Runs a file of Python tests with arguments.
+#[track_caller]
+fn run(tests: &str, arguments: &[&Path]) {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/python");
     let library = std::env::current_exe().unwrap().with_file_name("libdrift.so");
     // `tests/setup.sh` installs a Python with numpy and onnx.
     let python = settings::python();
     let status = Command::new(python)
-        .arg(package.join("tests/test_driftc.py"))
+        .arg(package.join("tests").join(tests))
+        .args(arguments)
         .env("PYTHONPATH", &package)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("DRIFT_LIBRARY", library)

@@ -109,6 +109,11 @@ typedef struct {
   uint64_t allocated_bytes;
 } drift_Stats;
 
+// Callback for the progress of loading: `pipelines` of `total` pipelines are created, whose shaders the driver
+// compiles. `user` is `progress_user` of the options. Threads of the library call it, one at a time, before the call
+// that opens the bundle returns. The callback must not call functions of this library.
+typedef void (*drift_Progress)(uint32_t pipelines, uint32_t total, void *user);
+
 // Options for opening a bundle. All zeros suit most programs.
 typedef struct {
   // Device to use: a part of its name, or its index as text. Null selects the preferred device.
@@ -121,6 +126,10 @@ typedef struct {
   size_t frames;
   // If not 0, the hashes of weights and shaders are not verified.
   uint8_t trust_file;
+  // Callback for the progress of loading, or null.
+  drift_Progress progress;
+  // Pointer that `progress` receives.
+  void *progress_user;
 } drift_Options;
 
 // Start and end of a dispatch, in nanoseconds since the start of its run.
@@ -218,6 +227,16 @@ const char *drift_target(drift_Session session);
 // is valid until the session is closed.
 const char *drift_function_name(drift_Session session,
                                 size_t index);
+
+// Returns the key of the metadata entry with this index, counted from 0, or null if there is no such entry. Metadata is
+// text from the source model, such as the labels of its classes. The string is valid until the session is closed.
+const char *drift_metadata_key(drift_Session session,
+                               size_t index);
+
+// Returns the metadata of the source model for this key, or null if the model has no such metadata or the session is
+// closed. The string is valid until the session is closed.
+const char *drift_metadata(drift_Session session,
+                           const char *key);
 
 // Describes one input or output of a function. `direction` is a drift_Direction; `index` counts the inputs or the
 // outputs of the function from 0. If the index is out of range, the status is DRIFT_STATUS_REQUEST.

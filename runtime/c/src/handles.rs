@@ -23,11 +23,14 @@ pub(crate) struct State {
     pub(crate) labels: Vec<CString>,
 }
 
-/// Strings that C may read until the session is closed: names of the device, the target and the functions.
+/// Strings that C may read until the session is closed: names of the device, the target and the functions, and the
+/// metadata.
 pub(crate) struct Names {
     pub(crate) device: CString,
     pub(crate) target: CString,
     pub(crate) functions: Vec<FunctionNames>,
+    /// Metadata of the model: keys and values.
+    pub(crate) metadata: Vec<(CString, CString)>,
 }
 
 pub(crate) struct FunctionNames {
@@ -152,6 +155,7 @@ impl Names {
             device: text(&session.device().name),
             target: text(&session.variant().target),
             functions: functions.collect(),
+            metadata: session.bundle().metadata().map(|(key, value)| (text(key), text(value))).collect(),
         }
     }
 }

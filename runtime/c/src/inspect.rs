@@ -30,6 +30,27 @@ pub extern "C" fn drift_function_name(session: Session, index: usize) -> *const 
     function.map_or(null(), |function| function.name.as_ptr())
 }
 
+/// Returns the key of the metadata entry with this index, counted from 0, or null if there is no such entry. Metadata is
+/// text from the source model, such as the labels of its classes. The string is valid until the session is closed.
+#[unsafe(no_mangle)]
+pub extern "C" fn drift_metadata_key(session: Session, index: usize) -> *const c_char {
+    let opened = handles::session(session.id);
+    let entry = opened.as_ref().ok().and_then(|opened| opened.names.metadata.get(index));
+    entry.map_or(null(), |(key, _)| key.as_ptr())
+}
+
+/// Returns the metadata of the source model for this key, or null if the model has no such metadata or the session is
+/// closed. The string is valid until the session is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drift_metadata(session: Session, key: *const c_char) -> *const c_char {
+    // SAFETY: C passes a string.
+    let (Ok(opened), Ok(key)) = (handles::session(session.id), unsafe { text("key", key) }) else {
+        return null();
+    };
+    let mut entries = opened.names.metadata.iter();
+    entries.find(|(known, _)| known.to_bytes() == key.as_bytes()).map_or(null(), |(_, value)| value.as_ptr())
+}
+
 /// Describes one input or output of a function. `direction` is a drift_Direction; `index` counts the inputs or the
 /// outputs of the function from 0. If the index is out of range, the status is DRIFT_STATUS_REQUEST.
 #[unsafe(no_mangle)]

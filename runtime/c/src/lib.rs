@@ -30,7 +30,8 @@ pub use generators::{
     drift_text,
 };
 pub use inspect::{
-    drift_device_name, drift_function_name, drift_port, drift_stats, drift_symbol, drift_target,
+    drift_device_name, drift_function_name, drift_metadata, drift_metadata_key, drift_port, drift_stats,
+    drift_symbol, drift_target,
 };
 pub use runs::{
     drift_close, drift_input, drift_open, drift_open_bytes, drift_open_together, drift_output,
@@ -38,6 +39,6 @@ pub use runs::{
     drift_submit, drift_wait, drift_write,
 };
 pub use types::{
-    Array, Direction, Dtype, Each, Ended, Generated, Generator, MAX_RANK, Options, Port, Request, Session,
-    Stats, Status, Symbol, Ticket, Time, View,
+    Array, Direction, Dtype, Each, Ended, Generated, Generator, MAX_RANK, Options, Port, Progress, Request,
+    Session, Stats, Status, Symbol, Ticket, Time, View,
 };

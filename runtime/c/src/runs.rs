@@ -5,7 +5,7 @@ use crate::handles::{self, State, c_text};
 use crate::inspect::dims;
 use crate::pointers::{bytes, bytes_mut, check, elements, elements_mut, put, text, text_or_none};
 use crate::types::{Options, Session, Status, Ticket, Time, View, host_type};
-use drift_runtime::{ArrayRef, Bundle};
+use drift_runtime::{ArrayRef, Bundle, LoadProgress, OnProgress};
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 
@@ -98,8 +98,29 @@ pub(crate) unsafe fn load_options(options: *const Options) -> Result<drift_runti
             return Err(argument(format!("frames is {given}; the maximum is {MAX_FRAMES}")));
         }
         (converted.frames, converted.trust_file) = (options.frames, options.trust_file != 0);
+        converted.on_progress = on_progress(options);
     }
     Ok(converted)
+}
+
+/// Pointer that C passes through to its callback.
+struct User(*mut c_void);
+
+// SAFETY: the library never follows the pointer. The documentation of the callback tells C that several threads call it.
+unsafe impl Send for User {}
+// SAFETY: as above.
+unsafe impl Sync for User {}
+
+/// Wraps the callback for the progress of loading, if there is one.
+fn on_progress(options: &Options) -> Option<OnProgress> {
+    let callback = options.progress?;
+    let user = User(options.progress_user);
+    Some(OnProgress::new(move |LoadProgress { pipelines, total }| {
+        // The closure takes the whole struct, which may move between threads, and not its pointer.
+        let User(pointer) = &user;
+        // SAFETY: the callback accepts the pointer that C passes with it.
+        unsafe { callback(pipelines, total, *pointer) }
+    }))
 }
 
 /// Closes a session. Strings and memory that calls for the session returned become invalid. Does nothing if the id is 0 or

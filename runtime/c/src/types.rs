@@ -165,7 +165,16 @@ pub struct Options {
     pub frames: usize,
     /// If not 0, the hashes of weights and shaders are not verified.
     pub trust_file: u8,
+    /// Callback for the progress of loading, or null.
+    pub progress: Progress,
+    /// Pointer that `progress` receives.
+    pub progress_user: *mut c_void,
 }
+
+/// Callback for the progress of loading: `pipelines` of `total` pipelines are created, whose shaders the driver
+/// compiles. `user` is `progress_user` of the options. Threads of the library call it, one at a time, before the call
+/// that opens the bundle returns. The callback must not call functions of this library.
+pub type Progress = Option<unsafe extern "C" fn(pipelines: u32, total: u32, user: *mut c_void)>;
 
 /// Description of an input or output of a function.
 #[repr(C)]

@@ -7,13 +7,14 @@ mod common;
 use drift::{
     Array, Direction, Dtype, Options, Port, Session, Stats, Status, Ticket, View, drift_array_free,
     drift_close, drift_deliver, drift_device_name, drift_device_output, drift_feed, drift_function_name,
-    drift_import_fd, drift_input, drift_last_error, drift_open, drift_open_bytes, drift_output, drift_port,
-    drift_read, drift_run, drift_set_symbol, drift_share_fd, drift_stats, drift_submit, drift_wait,
-    drift_write,
+    drift_import_fd, drift_input, drift_last_error, drift_metadata, drift_metadata_key, drift_open,
+    drift_open_bytes, drift_output, drift_port, drift_read, drift_run, drift_set_symbol, drift_share_fd,
+    drift_stats, drift_submit, drift_wait, drift_write,
 };
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
 use std::ptr::{null, null_mut};
+use std::sync::Mutex;
 
 const MAIN: &CStr = c"main";
 const SHAPE: [usize; 2] = [2, 2];
@@ -152,6 +153,52 @@ fn outputs_become_inputs_on_the_device() {
             Status::Argument
         );
     }
+    drift_close(session);
+}
+
+#[test]
+fn metadata_is_read_by_index_and_by_key() {
+    let (_folder, session) = open();
+    let string = |pointer: *const std::ffi::c_char| {
+        // SAFETY: null, or a string that is valid until the session is closed.
+        (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_str().unwrap().to_owned())
+    };
+    let keys: Vec<String> = (0..).map_while(|index| string(drift_metadata_key(session, index))).collect();
+    assert_eq!(keys, ["labels", "zeta"]);
+    // SAFETY: strings or null.
+    unsafe {
+        assert_eq!(string(drift_metadata(session, c"labels".as_ptr())).as_deref(), Some("cat\ndog"));
+        assert_eq!(string(drift_metadata(session, c"zeta".as_ptr())).as_deref(), Some("ζ"));
+        assert!(drift_metadata(session, c"other".as_ptr()).is_null());
+        assert!(drift_metadata(session, null()).is_null());
+        drift_close(session);
+        assert!(drift_metadata(session, c"labels".as_ptr()).is_null());
+    }
+    assert!(drift_metadata_key(session, 0).is_null());
+}
+
+#[test]
+fn loading_reports_its_progress() {
+    unsafe extern "C" fn progress(pipelines: u32, total: u32, user: *mut c_void) {
+        // SAFETY: the pointer that the options have.
+        let calls = unsafe { &*user.cast::<Mutex<Vec<(u32, u32)>>>() };
+        calls.lock().unwrap().push((pipelines, total));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = CString::new(common::write_bundle(folder.path()).to_str().unwrap()).unwrap();
+    let calls: Mutex<Vec<(u32, u32)>> = Mutex::default();
+    let (mut session, mut stats) = (NONE, Stats { pipelines: 0, allocations: 0, allocated_bytes: 0 });
+    // SAFETY: options with a callback, whose pointer outlives the call; a string; memory for a session and for numbers.
+    unsafe {
+        let mut options = std::mem::zeroed::<Options>();
+        options.progress = Some(progress);
+        options.progress_user = (&raw const calls).cast_mut().cast();
+        assert_eq!(drift_open(path.as_ptr(), &raw const options, &raw mut session), Status::Ok);
+        assert_eq!(drift_stats(session, &raw mut stats), Status::Ok);
+    }
+    let total = stats.pipelines;
+    assert!(total > 0);
+    assert_eq!(*calls.lock().unwrap(), (0..=total).map(|created| (created, total)).collect::<Vec<_>>());
     drift_close(session);
 }
 

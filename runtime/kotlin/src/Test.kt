@@ -14,6 +14,7 @@ fun main(arguments: Array<String>) {
     val path = arguments.first()
     Session.open(path).use { session ->
         check(session.functions == listOf("main") && session.device.isNotEmpty() && session.target.isNotEmpty())
+        check(session.metadata.isEmpty()) { "${session.metadata}" }
         val port = session.inputs().single()
         check(port.name == "x" && port.dtype == DType.F32 && port.maxShape == listOf(2L, 2L)) { "$port" }
         session.input("x", longArrayOf(2, 2)).asFloatBuffer().put(floatArrayOf(1f, 2f, 3f, 4f))

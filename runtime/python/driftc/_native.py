@@ -18,8 +18,11 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
+
+from .pipeline_cache import pipeline_cache_path
 
 MAX_RANK = 8
 REQUEST = 7
@@ -33,6 +36,10 @@ class Error(RuntimeError):
     """An error of driftc or its runtime. The message says where, why, and what to do."""
 
 
+#: Type of the callback for the progress of loading: pipelines that are created, pipelines to create, and an unused pointer.
+Progress = ctypes.CFUNCTYPE(None, c_uint32, c_uint32, c_void_p)
+
+
 class Options(ctypes.Structure):
     _fields_ = [
         ("device", c_char_p),
@@ -40,6 +47,8 @@ class Options(ctypes.Structure):
         ("pipeline_cache", c_char_p),
         ("frames", c_size_t),
         ("trust_file", c_uint8),
+        ("progress", Progress),
+        ("progress_user", c_void_p),
     ]
 
 
@@ -163,8 +172,9 @@ _library.drift_last_error.argtypes = []
 for _name in ("device_name", "target"):
     getattr(_library, f"drift_{_name}").restype = c_char_p
     getattr(_library, f"drift_{_name}").argtypes = [Handle]
-_library.drift_function_name.restype = c_char_p
-_library.drift_function_name.argtypes = [Handle, c_size_t]
+for _name, _argument in (("function_name", c_size_t), ("metadata_key", c_size_t), ("metadata", c_char_p)):
+    getattr(_library, f"drift_{_name}").restype = c_char_p
+    getattr(_library, f"drift_{_name}").argtypes = [Handle, _argument]
 
 
 def _bound(name: str) -> Any:
@@ -206,6 +216,12 @@ class Owner:
             names.append(name.decode())
         return names
 
+    def metadata(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        while (key := _library.drift_metadata_key(self.handle, len(found))) is not None:
+            found[key.decode()] = (_library.drift_metadata(self.handle, key) or b"").decode()
+        return found
+
     def describe_all(self, call: str, struct: Any, *arguments: Any) -> list[Any]:
         """Calls a C function that describes one item, such as drift_port, for all indices from 0. Returns all items."""
         found: list[Any] = []
@@ -218,28 +234,52 @@ class Owner:
             found.append(item)
 
 
-def options(
-    device: str | None, target: str | None, pipeline_cache: str | None, frames: int, trust_file: bool
-) -> Options:
-    """Returns the options for opening a bundle."""
-    texts = [None if text is None else text.encode() for text in (device, target, pipeline_cache)]
-    return Options(*texts, frames, trust_file)
+@dataclass
+class LoadOptions:
+    """Options for opening a bundle. :class:`driftc.Session` explains them."""
+
+    device: str | None = None
+    target: str | None = None
+    pipeline_cache: str | os.PathLike[str] | bool | None = True
+    frames: int = 1
+    trust_file: bool = False
+    progress: Callable[[int, int], object] | None = None
+
+    def open(self, bundles: Sequence[str], call: Callable[[Any], int]) -> None:
+        """Passes the options as a C struct to a call that opens bundles. Raises the call's error, or the first exception of the
+        callback `progress`."""
+        raised: list[BaseException] = []
+
+        def report(pipelines: int, total: int, _: object) -> None:
+            try:
+                if self.progress is not None and not raised:
+                    self.progress(pipelines, total)
+            except BaseException as error:  # exceptions must not pass through the library
+                raised.append(error)
+
+        cache = pipeline_cache_path(bundles, self.pipeline_cache)
+        texts = [None if text is None else text.encode() for text in (self.device, self.target)]
+        texts.append(None if cache is None else os.fsencode(cache))
+        callback = Progress() if self.progress is None else Progress(report)
+        check(call(byref(Options(*texts, self.frames, self.trust_file, callback, None))))
+        if raised:
+            raise raised[0]
 
 
-def open_owners(
-    paths: Sequence[str],
-    device: str | None,
-    target: str | None,
-    pipeline_cache: str | None,
-    frames: int,
-    trust_file: bool,
-) -> list[Owner]:
+def open_owners(bundles: Sequence[str], options: LoadOptions) -> list[Owner]:
     """Loads bundles on one device, and returns an owner for each session."""
-    load_options = options(device, target, pipeline_cache, frames, trust_file)
-    names = (c_char_p * len(paths))(*[os.fsencode(path) for path in paths])
-    handles = (Handle * len(paths))()
-    check(calls["open_together"](names, len(paths), byref(load_options), handles))
-    return [Owner(Handle(handle.id)) for handle in handles]
+    names = (c_char_p * len(bundles))(*[os.fsencode(bundle) for bundle in bundles])
+    handles = (Handle * len(bundles))()
+    owners: list[Owner] = []
+
+    def call(options: Any) -> int:
+        status = calls["open_together"](names, len(bundles), options, handles)
+        if not status:
+            owners.extend(Owner(Handle(handle.id)) for handle in handles)
+        return status
+
+    options.open(bundles, call)
+    return owners
 
 
 def dims(shape: Sequence[int]) -> Any:

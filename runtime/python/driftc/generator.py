@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Callable, Sequence
 
-from ._native import Each, GeneratedStruct, Handle, RequestStruct, calls, check, options
+from ._native import Each, GeneratedStruct, Handle, LoadOptions, RequestStruct, calls, check
 
 _ENDED = ["stop", "length", "caller"]
 
@@ -40,16 +40,17 @@ class Generator:
         *,
         device: str | None = None,
         target: str | None = None,
-        pipeline_cache: str | os.PathLike[str] | None = None,
+        pipeline_cache: str | os.PathLike[str] | bool | None = True,
         frames: int = 2,
         trust_file: bool = False,
+        progress: Callable[[int, int], object] | None = None,
     ) -> None:
         """Loads the bundle of a language model. :class:`driftc.Session` explains the options. With greedy sampling, up to
         ``frames`` decode steps are in flight."""
-        cache = None if pipeline_cache is None else os.fspath(pipeline_cache)
         self._handle = Handle()
-        load_options = options(device, target, cache, frames, trust_file)
-        check(calls["generator_open"](os.fsencode(bundle), byref(load_options), byref(self._handle)))
+        path = os.fsencode(bundle)
+        options = LoadOptions(device, target, pipeline_cache, frames, trust_file, progress)
+        options.open([os.fspath(bundle)], lambda given: calls["generator_open"](path, given, byref(self._handle)))
         vocabulary, context = c_size_t(), c_size_t()
         check(calls["generator_sizes"](self._handle, byref(vocabulary), byref(context)))
         #: Vocabulary size (token ids are below it), and context length in tokens.

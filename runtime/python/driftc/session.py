@@ -7,7 +7,7 @@ import sys
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ._native import (
     DeviceArray,
     Error,
     Handle,
+    LoadOptions,
     Memory,
     Owner,
     PortStruct,
@@ -113,20 +114,24 @@ class Session:
         *,
         device: str | None = None,
         target: str | None = None,
-        pipeline_cache: str | os.PathLike[str] | None = None,
+        pipeline_cache: str | os.PathLike[str] | bool | None = True,
         frames: int = 1,
         trust_file: bool = False,
+        progress: Callable[[int, int], object] | None = None,
     ) -> None:
         """Loads a bundle.
 
         :param device: part of a device name, or a device index (default: the preferred device).
         :param target: target of the variant to use (default: the variant that fits best).
-        :param pipeline_cache: file that caches the driver's compiled pipelines between starts.
+        :param pipeline_cache: file that caches the driver's compiled pipelines between starts (default: a file in the cache
+            folder of the program ``driftc``); False for no file.
         :param frames: maximum number of runs in flight, see :meth:`submit`.
         :param trust_file: skip hash verification of weights and shaders.
+        :param progress: callback for the progress of loading. It receives the number of pipelines that are created (their
+            shaders are compiled) and the number of all pipelines. Threads of the library call it, one at a time.
         """
-        cache = None if pipeline_cache is None else os.fspath(pipeline_cache)
-        self._attach(open_owners([os.fspath(bundle)], device, target, cache, frames, trust_file)[0])
+        options = LoadOptions(device, target, pipeline_cache, frames, trust_file, progress)
+        self._attach(open_owners([os.fspath(bundle)], options)[0])
 
     def _attach(self, owner: Owner) -> None:
         self._owner: Owner | None = owner
@@ -171,6 +176,12 @@ class Session:
     def symbols(self, function: str = "main") -> dict[str, tuple[int, int]]:
         """Returns names and bounds of the symbols: sizes that are known only at run time."""
         return dict(self._function(function).symbols)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Metadata of the source model by key: the ``metadata_props`` of an ONNX file, the ``general.*`` strings of a
+        GGUF file, and ``labels``: the labels of the classes, one a line."""
+        return self._open().metadata()
 
     @property
     def device(self) -> str:
@@ -398,7 +409,8 @@ def open_together(
 ) -> list[Session]:
     """Loads several bundles on one device, so that outputs of one session can be inputs of another without a copy to the host."""
     sessions = []
-    for owner in open_owners([os.fspath(bundle) for bundle in bundles], device, target, None, frames, False):
+    options = LoadOptions(device, target, frames=frames)
+    for owner in open_owners([os.fspath(bundle) for bundle in bundles], options):
         session = Session.__new__(Session)
         session._attach(owner)
         sessions.append(session)

@@ -30,6 +30,8 @@ class Package(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
+        # Pipeline caches must not get into the user's cache folder.
+        os.environ["XDG_CACHE_HOME"] = cls.folder.name
         cls.path = Path(cls.folder.name) / "twice.drift"
         cls.report = driftc.compile(model(), cls.path, TARGET, dims={"n": (1, 1024)})
 
@@ -112,6 +114,43 @@ class Package(unittest.TestCase):
             self.assertEqual(session.symbols(), {"n": (1, 1024)})
             self.assertEqual(session.target, TARGET)
             self.assertTrue(session.device)
+
+    def test_loading_reports_its_progress(self):
+        calls = []
+        with driftc.Session(self.path, progress=lambda *call: calls.append(call)) as session:
+            total = session.stats()["pipelines"]
+        self.assertEqual(calls, [(created, total) for created in range(total + 1)])
+        self.assertGreater(total, 0)
+        with self.assertRaisesRegex(ZeroDivisionError, "zero"):
+            driftc.Session(self.path, progress=lambda created, total: 1 // 0)
+
+    def test_pipelines_are_cached_by_default(self):
+        def cached(**options):
+            with tempfile.TemporaryDirectory() as folder:
+                os.environ["XDG_CACHE_HOME"] = folder
+                try:
+                    driftc.Session(self.path, **options).close()
+                finally:
+                    os.environ["XDG_CACHE_HOME"] = self.folder.name
+                return [file.name for file in sorted(Path(folder).rglob("*.pipelines"))]
+
+        own = f"{driftc.inspect(self.path)['hash'][:32]}.pipelines"
+        self.assertEqual(cached(), [own])
+        self.assertEqual(cached(pipeline_cache=False), [])
+        self.assertEqual(cached(pipeline_cache=None), [])
+        path = self.path.with_name("own.pipelines")
+        self.assertEqual(cached(pipeline_cache=path), [])
+        self.assertTrue(path.exists())
+
+    def test_metadata_travels_in_the_bundle(self):
+        labeled = model()
+        helper.set_model_props(labeled, {"labels": "cat\ndog", "größe": "ü"})
+        path = self.path.with_name("labeled.drift")
+        driftc.compile(labeled, path, TARGET, dims={"n": 2})
+        with driftc.Session(path) as session:
+            self.assertEqual(session.metadata, {"labels": "cat\ndog", "größe": "ü"})
+        with driftc.Session(self.path) as session:
+            self.assertEqual(session.metadata, {})
 
     def test_integers_and_scalars(self):
         path = self.path.with_name("integers.drift")

@@ -5,6 +5,8 @@ import { wordpiece } from './wordpiece.js';
 
 const LONGEST = 64;
 const [WIDTH, HEIGHT] = [512, 256];
+/** Ratio by which boxes of text are expanded, as in the detector's own post-processing. */
+const UNCLIP = 1.5;
 const SENTENCES = [
     'A kitten is napping in the sun.',
     'The satellite was carried into space this morning.',
@@ -26,9 +28,17 @@ function show(model, values) {
 }
 
 async function load(model) {
-    const progress = ({ done, total }) => ($(`${model}-row`).cells[5].textContent = `${((100 * done) / total).toFixed(0)} %`);
+    const cell = $(`${model}-row`).cells[5];
+    const shown = [];
+    // Fetching and compiling overlap, so the percentage counts both. 100 % means that the model is ready.
+    const progress = ({ done, total, created, pipelines }) => {
+        const percent = Math.floor(50 * (done / (total || 1) + created / (pipelines || 1)));
+        shown.push({ phase: done < total ? 'fetching' : 'compiling shaders', percent });
+        cell.textContent = `${shown.at(-1).phase} ${percent} %`;
+    };
     const session = await Session.load(`./${model}.drift`, { progress });
-    $(`${model}-row`).cells[5].textContent = 'ready';
+    cell.textContent = 'ready';
+    show(model, { progress: shown });
     show(model, session.stats);
     return session;
 }
@@ -74,7 +84,7 @@ async function sentences() {
     await compare();
 }
 
-/** Draws the initial picture, which contains words. */
+/** Draws the initial picture, which contains words. Returns the extents of the words in pixels. */
 function paint(context) {
     const sky = context.createLinearGradient(0, 0, WIDTH, HEIGHT);
     sky.addColorStop(0, '#e8f0ff');
@@ -82,10 +92,14 @@ function paint(context) {
     context.fillStyle = sky;
     context.fillRect(0, 0, WIDTH, HEIGHT);
     context.fillStyle = '#203040';
-    context.font = '36px sans-serif';
-    context.fillText('One bundle', 40, 70);
-    context.font = '28px serif';
-    context.fillText('runs everywhere', 240, 200);
+    const lines = [['36px sans-serif', 'One bundle', 40, 70], ['28px serif', 'runs everywhere', 240, 200]];
+    return lines.map(([font, text, x, y]) => {
+        context.font = font;
+        context.fillText(text, x, y);
+        const measured = context.measureText(text);
+        const [left, right] = [x - measured.actualBoundingBoxLeft, x + measured.actualBoundingBoxRight];
+        return { left, right, top: y - measured.actualBoundingBoxAscent, bottom: y + measured.actualBoundingBoxDescent };
+    });
 }
 
 /** Returns the bounding boxes of connected marked pixels. */
@@ -117,6 +131,16 @@ function boxes(marked, width, height) {
     return found;
 }
 
+/**
+ * Expands a box on every side by its area times `ratio` divided by its perimeter, up to the edges of the picture. The detector is
+ * trained to mark the middle of each line of text, shrunk by this rule.
+ */
+function expand({ left, top, right, bottom }, ratio, width, height) {
+    const [w, h] = [right - left + 1, bottom - top + 1];
+    const by = Math.round((w * h * ratio) / (2 * (w + h)));
+    return { left: Math.max(left - by, 0), top: Math.max(top - by, 0), right: Math.min(right + by, width - 1), bottom: Math.min(bottom + by, height - 1) };
+}
+
 async function pictures() {
     const session = await load('text');
     const canvas = $('picture');
@@ -130,11 +154,12 @@ async function pictures() {
         // Channels in the order blue, green, red; values from -1 to 1.
         for (let i = 0; i < plane; i++) for (let c = 0; c < 3; c++) pixels[c * plane + i] = data[4 * i + 2 - c] / 127.5 - 1;
         const out = await timed('text', session, { [input.name]: { shape: [1, 3, HEIGHT, WIDTH], data: pixels } });
-        const found = boxes(out[output.name].data.map((p) => Number(p > 0.3)), WIDTH, HEIGHT);
+        const marked = boxes(out[output.name].data.map((p) => Number(p > 0.3)), WIDTH, HEIGHT);
+        const found = marked.map((box) => expand(box, UNCLIP, WIDTH, HEIGHT));
         facts.text.boxes = found;
         context.strokeStyle = '#d03020';
         context.lineWidth = 2;
-        for (const { left, top, right, bottom } of found) context.strokeRect(left - 4, top - 6, right - left + 8, bottom - top + 12);
+        for (const { left, top, right, bottom } of found) context.strokeRect(left, top, right - left + 1, bottom - top + 1);
         $('found').textContent = `${found.length} lines of text found`;
     };
     $('file').addEventListener('change', async () => {
@@ -144,7 +169,7 @@ async function pictures() {
         context.drawImage(bitmap, 0, 0, bitmap.width * scale, bitmap.height * scale);
         await look();
     });
-    paint(context);
+    facts.text.painted = paint(context);
     await look();
 }
 

@@ -9,6 +9,8 @@ import { validate } from './validate.js';
 const HEADER = 128;
 const GAP = 256;
 const MANIFEST_LIMIT = 64 << 20;
+/** Prefix of the keys of notes that are metadata of the source model. */
+const METADATA = 'metadata.';
 /** Maximum bytes of adjacent sections that one request fetches. */
 const GROUP = 4 << 20;
 /** Maximum number of concurrent requests. */
@@ -82,6 +84,12 @@ export class Bundle {
         const bundle = new Bundle(source, manifest, hex(hash), HEADER + size);
         bundle.#checkLayout(offset);
         return bundle;
+    }
+
+    /** Metadata of the source model by key, such as the labels of its classes. */
+    get metadata(): Record<string, string> {
+        const notes = this.manifest.provenance.notes.filter(([key]) => key.startsWith(METADATA));
+        return Object.fromEntries(notes.map(([key, value]) => [key.slice(METADATA.length), value]));
     }
 
     /** Returns a file attached to the bundle, such as a tokenizer, or `undefined`. */

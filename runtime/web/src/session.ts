@@ -18,6 +18,9 @@ export interface Progress {
     /** Bytes of weights and shaders that loading has so far, fetched or from the cache. */
     done: number;
     total: number;
+    /** Number of pipelines that are created, of `pipelines`. The browser compiles a shader for each. */
+    created: number;
+    pipelines: number;
 }
 
 export interface LoadOptions extends DeviceOptions {
@@ -97,7 +100,15 @@ export class Session {
         try {
             const cache = options.cache ?? (await cacheStorage());
             memory = allocate(device, variant);
-            const { sections, take, pipelines } = planFetch(bundle, device, variant, memory);
+            let created = 0;
+            const report = () => {
+                const done = stats.cached + stats.fetched - bundle.opened;
+                progress?.({ done, total, created, pipelines: variant.pipelines.length });
+            };
+            const { sections, take, pipelines } = planFetch(bundle, device, variant, memory, () => {
+                created++;
+                report();
+            });
             const total = sections.reduce((sum, section) => sum + section.size, 0);
             const fetching: FetchOptions = {
                 signal,
@@ -106,7 +117,7 @@ export class Session {
                 got(bytes, cached) {
                     if (cached) stats.cached += bytes;
                     else stats.fetched += bytes;
-                    progress?.({ done: stats.cached + stats.fetched - bundle.opened, total });
+                    report();
                 },
             };
             await Promise.race([Promise.all([memory.checked, bundle.fetch(sections, take, fetching)]), lost]);
@@ -348,8 +359,11 @@ function normalizeInput(func: Func, port: Port, input: Input): { shape: readonly
     return { ...given, shape: shape! };
 }
 
-/** Lists the sections that a variant needs, with an action for each: create a pipeline, or fill memory. */
-function planFetch(bundle: Bundle, device: GPUDevice, variant: Variant, memory: Memory) {
+/**
+ * Lists the sections that a variant needs, with an action for each: create a pipeline, or fill memory. Calls `onCreated` for each
+ * created pipeline.
+ */
+function planFetch(bundle: Bundle, device: GPUDevice, variant: Variant, memory: Memory, onCreated: () => void) {
     const { chunks, artifacts } = bundle.manifest;
     const actions = new Map<string, ((bytes: Uint8Array) => void)[]>();
     const sections: Section[] = [];
@@ -364,7 +378,7 @@ function planFetch(bundle: Bundle, device: GPUDevice, variant: Variant, memory: 
         request(`artifact ${artifact}`, artifacts[artifact]!, (bytes) => {
             const module = device.createShaderModule({ label: name, code: new TextDecoder().decode(bytes) });
             const pipeline = device.createComputePipelineAsync({ label: name, layout: memory.layouts[index]!, compute: { module, entryPoint: entry } });
-            pipeline.catch(() => undefined);
+            pipeline.then(onCreated, () => undefined);
             created[index] = pipeline;
         });
     });

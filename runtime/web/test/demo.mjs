@@ -12,6 +12,8 @@ const server = await serve({ '.': folder });
 const browser = await launch();
 const context = await browser.newContext({ viewport: { width: 800, height: 1000 } });
 const page = await context.newPage();
+const missing = [];
+page.on('response', (response) => response.status() >= 400 && missing.push(response.url()));
 const visit = async () => {
     server.sent.clear();
     await page.goto(server.url);
@@ -26,7 +28,23 @@ assert.ok(first.minilm.scores[0].score > 0.4 && first.minilm.scores[1].score < 0
 // The picture has two lines of words, at the upper left and at the lower right.
 const [upper, lower] = first.text.boxes;
 assert.equal(first.text.boxes.length, 2, JSON.stringify(first.text.boxes));
-assert.ok(upper.left > 20 && upper.right < 260 && upper.bottom < 90 && lower.left > 220 && lower.top > 160);
+assert.ok(upper.left > 20 && upper.right < 280 && upper.bottom < 110 && lower.left > 200 && lower.top > 150, JSON.stringify(first.text.boxes));
+// Each box contains its line from the first letter to the last.
+for (const [index, { left, right, top, bottom }] of first.text.painted.entries()) {
+    const box = first.text.boxes[index];
+    const inside = box.left <= left && box.right >= right && box.top <= top && box.bottom >= bottom;
+    assert.ok(inside, `${JSON.stringify(box)} cuts the text at ${JSON.stringify(first.text.painted[index])}`);
+}
+// The percentage never decreases, and is 100 only at the end, when the model is ready.
+for (const model of ['minilm', 'text']) {
+    const { progress } = first[model];
+    const percents = progress.map(({ percent }) => percent);
+    assert.deepEqual(percents, percents.toSorted((a, b) => a - b), model);
+    assert.ok(percents.at(-1) === 100 && percents.indexOf(100) === percents.length - 1, `${model}: ${percents.slice(-3)}`);
+    assert.deepEqual([...new Set(progress.map(({ phase }) => phase))], ['fetching', 'compiling shaders'], model);
+}
+assert.match(await page.getAttribute('link[rel=icon]', 'href'), /^data:image/);
+assert.deepEqual(missing, []);
 assert.match(await page.textContent('#found'), /^2 lines/);
 const weights = statSync(`${folder}/minilm.drift`).size;
 assert.ok(first.minilm.fetched > 0.95 * weights && first.minilm.cached === 0);

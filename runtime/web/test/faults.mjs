@@ -75,6 +75,21 @@ await test('every flipped byte is one error', async (page) => {
     assert.deepEqual(wrong, []);
 });
 
+await test('metadata, and the progress of loading', async (page) => {
+    const { metadata, events, pipelines, total } = await page.evaluate(async () => {
+        const events = [];
+        const session = await drift.Session.load('/bundles/first.drift', { cache: false, progress: (event) => events.push(event) });
+        const { manifest, metadata } = session.bundle;
+        const [{ pipelines }] = manifest.variants;
+        return { metadata, events, pipelines: pipelines.length, total: session.stats.fetched - session.bundle.opened };
+    });
+    assert.deepEqual(metadata, { labels: 'cat\ndog' });
+    assert.deepEqual(events.at(-1), { done: total, total, created: pipelines, pipelines });
+    const created = events.map((event) => event.created);
+    assert.deepEqual(created, created.toSorted((a, b) => a - b));
+    assert.ok(pipelines > 1 && new Set(created).size === pipelines + 1, created.join());
+});
+
 await test('a server without ranges, and one without the file', async (page) => {
     server.ranges = false;
     const ranges = await failure(page, "await drift.Session.load('/bundles/first.drift')");

@@ -37,6 +37,15 @@ public final class Session {
 
     public var device: String { String(cString: drift_device_name(handle)) }
 
+    /// Metadata of the source model by key, such as the labels of its classes.
+    public var metadata: [String: String] {
+        var found: [String: String] = [:]
+        while let key = drift_metadata_key(handle, found.count) {
+            found[String(cString: key)] = String(cString: drift_metadata(handle, key))
+        }
+        return found
+    }
+
     /// Passes the transfer memory of an input to a closure, which fills the memory with elements of the device type.
     public func withInput(
         _ name: String, shape: [Int], function: String = "main", fill: (UnsafeMutableRawBufferPointer) throws -> Void

@@ -41,6 +41,8 @@ private interface CDrift : Library {
     fun drift_device_name(session: Long): String?
     fun drift_target(session: Long): String?
     fun drift_function_name(session: Long, index: Long): String?
+    fun drift_metadata_key(session: Long, index: Long): String?
+    fun drift_metadata(session: Long, key: String): String?
     fun drift_port(session: Long, function: String, direction: Int, index: Long, port: Pointer): Int
     fun drift_set_symbol(session: Long, function: String, name: String, value: Long): Int
     fun drift_input(
@@ -94,6 +96,11 @@ class Session private constructor(private val id: Long) : AutoCloseable {
     val functions: List<String>
         get() = generateSequence(0L) { it + 1 }.map { drift.drift_function_name(id, it) }.takeWhile { it != null }
             .map { it!! }.toList()
+
+    /** Metadata of the source model by key, such as the labels of its classes. */
+    val metadata: Map<String, String>
+        get() = generateSequence(0L) { it + 1 }.map { drift.drift_metadata_key(id, it) }.takeWhile { it != null }
+            .associate { it!! to drift.drift_metadata(id, it).orEmpty() }
 
     fun inputs(function: String = "main"): List<Port> = ports(function, 0)
 
