@@ -109,6 +109,12 @@ pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<Onn
     }
     Ok(Some(OnnxLanguageModel { whole, entry_points, notes }))
 }
+
+/// True if a model with these inputs is a decoder with KV caches, which [`load`] splits into entry points.
+pub fn is_decoder(inputs: Vec<Declaration>) -> bool {
+    ModelInputs::from_declarations(inputs, &Dims::new()).is_some()
+}
+
 /// Result of rewriting an imported graph as an entry point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rewrite {
