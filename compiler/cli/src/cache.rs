@@ -24,7 +24,8 @@ use crate::output::{file_name, show_notes};
 use crate::progress::Progress;
 use crate::prompt_encoder::tokenizer_notes;
 use crate::session::DeviceArgs;
-use crate::target_args::{HERE, load_target};
+use crate::target_args::load_target;
+use crate::variant_name::HERE;
 
 /// A bundle in the cache, compiled from a model.
 #[derive(Debug)]

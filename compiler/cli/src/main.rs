@@ -42,6 +42,7 @@ mod token_printer;
 mod trace;
 mod trials;
 mod tuning;
+mod variant_name;
 mod verify_case;
 mod weight_report;
 
