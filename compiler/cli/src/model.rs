@@ -175,7 +175,7 @@ impl ModelOptions {
             (Some(given), _) if generates_text => (
                 format!("--const {}", given.name),
                 "the functions that generate text have other inputs",
-                "leave out --const; to compile the whole graph with it, add --dim seq=1..N",
+                "leave out --const",
             ),
             (_, Some(_)) if !generates_text => {
                 ("--kv-cache".to_owned(), "the model has no KV cache", "leave out --kv-cache")
