@@ -223,6 +223,10 @@ fn unknown_sizes_of_language_models_are_refused() {
         let (out, _) = place.done(&["inspect", &bundle]);
         assert!(out.contains("past in 0..23"), "{name}: {out}");
     }
+    // Samples ask for the model as in the file, which a note says.
+    let (m, ids) = (language("concat.onnx"), format!("input_ids={}", language("concat.ids.npy")));
+    let (_, err) = place.done(&["compile", &m, "-t", &t, "-o", &bundle, "--like", &ids]);
+    assert!(err.contains("the model is compiled unchanged, without functions that generate text"), "{err}");
     let both =
         ["compile", &language("llama"), "-t", &t, "-o", &bundle, "--dim", "seq=8", "--dim", "context=24"];
     place.refused(&both, &["no size `context`", "leave out"]);

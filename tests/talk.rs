@@ -153,7 +153,7 @@ fn draft_tokens_do_not_change_the_text() {
     }
     // Model options apply to the model that generates, not to the bundle of the draft model.
     let dim = ["--dim", "context=40", "--draft", &bundle];
-    let (out, _) = PLACE.done(&[&["generate", &model, "--prompt", "one"], &dim[..]].concat());
+    let (out, _) = PLACE.done(&[&["generate", &model, "--prompt", "one"][..], &dim].concat());
     assert!(out.contains("two three"), "{out}");
     PLACE.refused(&[&args[..], &["--draft", &format!("{model}.none")]].concat(), 1, "model.none");
 }

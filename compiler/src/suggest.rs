@@ -45,7 +45,7 @@ mod tests {
     fn misspelled_and_abbreviated_names_are_found() {
         let sizes = ["batch", "seq", "context", "chunk", "long"];
         assert_eq!(closest("ctx", sizes), Some("context"));
-        assert_eq!(closest("Contxt", sizes), Some("context"));
+        assert_eq!(closest("Contexts", sizes), Some("context"));
         assert_eq!(closest("sequence", sizes), Some("seq"));
         assert_eq!(closest("foo", sizes), None);
         assert_eq!(closest("nvidia-hoper", ["lavapipe", "nvidia-hopper"]), Some("nvidia-hopper"));

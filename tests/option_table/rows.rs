@@ -62,7 +62,7 @@ const fn warns(checked: bool, text: &'static str) -> Outcome {
     if checked { Warns(text) } else { Like("compile") }
 }
 
-/// Rows of the model options about inputs and their sizes. The outcomes are those of `compile`, except for a bundle.
+/// Rows of the model options about inputs and their sizes. Commands that read a model as `compile` does have equal outcomes.
 const fn size_options(commands: &'static [&'static str], bundle: Outcome, checked: bool) -> [Row; 5] {
     let lm = acts(checked);
     [
@@ -92,7 +92,7 @@ const fn size_options(commands: &'static [&'static str], bundle: Outcome, checke
         row(
             commands,
             "--like",
-            ["--like {x}", "--like input_ids={ids}", "--like input_ids={ids}", "--like {x}"],
+            ["--like {x}", "--like input_ids={batch}", "--like input_ids={batch}", "--like {x}"],
             [
                 lm,
                 warns(checked, "no functions that generate text"),
@@ -158,10 +158,10 @@ const OTHER: &[Row] = &[
     model_row(COMPILE, "--output", "-t lavapipe", Creates),
     model_row(COMPILE, "--tuning", "--tuning {tuning}", Warns("has no measurements for lavapipe")),
     row(
-        COMPILE,
+        &["compile", "estimate"],
         "--specialize",
-        ["--specialize N=2", "--specialize never", "--specialize never", "--specialize N=2"],
-        [Acts, Acts, Acts, NO_BUNDLE],
+        ["--specialize N=2", "--specialize past=3", "--specialize past=3", "--specialize N=2"],
+        [Acts, Fails("has no effect"), Fails("has no effect"), NO_BUNDLE],
     ),
     model_row(COMPILE, "--specialize", "--specialize Z=1", Fails("no symbolic size `Z` to specialize")),
     tested_row(COMPILE, "--optimize", "cli/reports.rs"),
@@ -171,13 +171,12 @@ const OTHER: &[Row] = &[
     model_row(&["estimate"], "--target", "-t nvidia-ada", Shows("nvidia-ada: ")),
     model_row(&["estimate"], "--nodes", "--nodes 0", Acts),
     model_row(LIKE_COMPILE, "--tuning", "--tuning {tuning}", Warns("has no measurements for")),
-    model_row(&["estimate"], "--specialize", "--specialize N=2", Shows("main [N=2]")),
     model_row(&["estimate"], "--json", "--json", Shows("\"most_expensive\"")),
     model_row(&["verify"], "--target", "-t vulkan-baseline", Shows("for vulkan-baseline")),
     model_row(&["verify"], "--input", "--input {x}", Shows("verified")),
     model_row(&["verify"], "--expect", "--input {x} --expect y={y}", Fails("compared with the file")),
-    model_row(&["verify"], "--rtol", "--rtol x", Fails("write a number")),
-    model_row(&["verify"], "--atol", "--atol x", Fails("write a number")),
+    row(&["verify"], "--rtol", ["--rtol x"; 4], [Fails("write a number"); 4]),
+    row(&["verify"], "--atol", ["--atol x"; 4], [Fails("write a number"); 4]),
     tested_row(&["verify"], "--optimize", "cli/reports.rs"),
     model_row(&["verify"], "--device", "--device no-such-device", Fails("no-such-device")),
     model_row(&["verify"], "--json", "--json", Shows("\"first_bad_tensor\"")),

@@ -24,8 +24,9 @@ use crate::model_args::ModelArgs;
 use crate::output::{file_name, show_notes};
 use crate::progress::Progress;
 use crate::session::DeviceArgs;
-use crate::target_args::{HERE, load_target};
+use crate::target_args::load_target;
 use crate::tokenizer_notes::tokenizer_notes;
+use crate::variant_name::HERE;
 
 /// A bundle in the cache, compiled from a model.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use crate::model_args::{ModelArgs, ModelOptions};
 use crate::output::{note, three_digits, time};
 use crate::progress::Progress;
 use crate::session::{CacheArgs, DeviceArgs};
-use crate::target_args::variant_name;
+use crate::variant_name::variant_name;
 
 /// Maximum number of decode steps in flight, as long as no step needs data from the host.
 const FRAMES: usize = 4;

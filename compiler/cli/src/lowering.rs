@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use driftc::bundle::check_limits;
 use driftc::compile::{Lowered, Options};
+use driftc::entry_points::Specialize;
 use driftc::error::{Error, Within};
 use driftc::ir::graph::Graph;
 use driftc::passes::Precision;
@@ -46,6 +47,14 @@ pub(crate) fn lower_all(
     options: &Options,
 ) -> Result<Vec<Lowered>> {
     if !loaded.model.entry_points.is_empty() {
+        if let Specialize::Sizes(_) = &options.specialize {
+            let reason = format!(
+                "--specialize {} has no effect on the functions that generate text",
+                options.specialize
+            );
+            return Err(Failure::usage(reason)
+                .help("leave out --specialize: each function is compiled for its own number of tokens"));
+        }
         return driftc::lowering::lower_model(&loaded.model, target, options).map_err(language_model_failure);
     }
     with_dim_help(args, loaded, |graph| {

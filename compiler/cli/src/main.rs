@@ -49,6 +49,7 @@ mod tokenizer_notes;
 mod trace;
 mod trials;
 mod tuning;
+mod variant_name;
 mod verify_case;
 mod weight_report;
 

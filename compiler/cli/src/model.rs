@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use driftc::compile::{Model, Options};
 use driftc::import::onnx::{self, Declaration, DimSpec};
 use driftc::ir::array::Array;
-use driftc::language::onnx::OnnxLanguageModel;
+use driftc::language::onnx::{OnnxLanguageModel, is_decoder};
 use driftc::metadata::Metadata;
 use driftc::quantize::calibration::Calibration;
 
@@ -74,14 +74,47 @@ impl Loaded {
 impl ModelOptions {
     /// Loads a model. `samples` are arrays by input name, with the effect of `--like` options.
     pub(crate) fn load(&self, path: &Path, samples: &BTreeMap<String, Array>) -> Result<Loaded> {
-        let mut flags = Vec::new();
-        let mut dims = self.bounds(&mut flags)?;
         let metadata = std::fs::metadata(path).map_err(|e| Failure::file(path, &e))?;
         let is_onnx = !metadata.is_dir() && !drift_models::is_model(path);
-        let given_samples = samples;
+        let mut flags = Vec::new();
+        let (request, mut notes) = self.request(path, is_onnx, samples, &mut flags)?;
+        let mut loaded = match is_onnx {
+            true => load_onnx(path, &request)?,
+            false => load_folder(path, &request)?,
+        };
+        if is_onnx && self.has_input_options() && is_decoder(declarations(path)?) {
+            notes.push(
+                "with --const, --like or --shape, the model is compiled unchanged, without functions that generate text"
+                    .to_owned(),
+            );
+        }
+        loaded.notes.splice(0..0, notes);
+        let pinned = loaded.constants.iter().filter_map(|name| Some((name, request.samples.get(name)?)));
+        flags.extend(pinned.map(|(name, array)| format!("--const {name}={}", values_or_hash(array))));
+        self.check_effect(&loaded.model)?;
+        loaded.notes.extend(self.quantize(&mut loaded.model, &mut flags)?);
+        loaded.samples.clone_from(samples);
+        loaded.flags = flags;
+        Ok(loaded)
+    }
+
+    /// True if `--const`, `--like` or `--shape` is given.
+    fn has_input_options(&self) -> bool {
+        !(self.consts.is_empty() && self.likes.is_empty() && self.shapes.is_empty())
+    }
+
+    /// Returns the sizes and values that the options and the sample arrays give, and notes for the user. Adds the options
+    /// to `flags`, which the bundle's provenance records.
+    fn request(
+        &self,
+        path: &Path,
+        is_onnx: bool,
+        samples: &BTreeMap<String, Array>,
+        flags: &mut Vec<String>,
+    ) -> Result<(Request, Vec<String>)> {
+        let mut dims = self.bounds(flags)?;
         let mut samples = samples.clone();
-        let needs_inputs = !(self.consts.is_empty() && self.likes.is_empty() && self.shapes.is_empty());
-        let mut declared = match needs_inputs || is_onnx && !samples.is_empty() {
+        let mut declared = match self.has_input_options() || is_onnx && !samples.is_empty() {
             true => declarations(path)?,
             false => Vec::new(),
         };
@@ -98,14 +131,11 @@ impl ModelOptions {
         let likes = self.likes(&declared)?;
         let mut notes = Vec::new();
         if is_onnx {
-            let arrays = likes
-                .iter()
-                .filter_map(|(position, arrays)| Some((declared.get(*position)?.name.clone(), arrays)));
-            let arrays: Vec<(String, &Vec<Array>)> = arrays.collect();
-            let given = arrays
-                .iter()
-                .flat_map(|(name, arrays)| arrays.iter().map(move |array| (name.as_str(), array)));
-            let given = given.chain(samples.iter().map(|(name, array)| (name.as_str(), array)));
+            let name = |position: &usize| declared.get(*position).map(|input| input.name.clone());
+            let all = likes.iter().filter_map(|(position, arrays)| Some((name(position)?, arrays)));
+            let all: Vec<(String, &Vec<Array>)> = all.collect();
+            let liked = all.iter().flat_map(|(name, arrays)| arrays.iter().map(move |a| (name.as_str(), a)));
+            let given = liked.chain(samples.iter().map(|(name, array)| (name.as_str(), array)));
             notes = separate_axes(&mut declared, given, &mut dims, &mut shapes);
         }
         let mut sample_bounds = BTreeMap::new();
@@ -123,23 +153,10 @@ impl ModelOptions {
             }
         }
         samples.retain(|name, _| !constants.contains_key(name));
-        flags.extend(
-            constants.iter().map(|(name, array)| format!("--const {name}={}", values_or_hash(array))),
-        );
+        let constant = |(name, array): (&String, &Array)| format!("--const {name}={}", values_or_hash(array));
+        flags.extend(constants.iter().map(constant));
         flags.extend(samples.iter().map(|(name, array)| format!("--like {name}={:?}", array.shape)));
-        let request = Request { dims, constants, samples, shapes };
-        let mut loaded = match is_onnx {
-            true => load_onnx(path, &request)?,
-            false => load_folder(path, &request)?,
-        };
-        loaded.notes.splice(0..0, notes);
-        let pinned = loaded.constants.iter().filter_map(|name| Some((name, request.samples.get(name)?)));
-        flags.extend(pinned.map(|(name, array)| format!("--const {name}={}", values_or_hash(array))));
-        self.check_effect(&loaded.model)?;
-        loaded.notes.extend(self.quantize(&mut loaded.model, &mut flags)?);
-        loaded.samples.clone_from(given_samples);
-        loaded.flags = flags;
-        Ok(loaded)
+        Ok((Request { dims, constants, samples, shapes }, notes))
     }
 
     /// Arrays of `--like`, by the position of their input.
@@ -159,7 +176,7 @@ impl ModelOptions {
             (Some(given), _) if generates_text => (
                 format!("--const {}", given.name),
                 "the functions that generate text have other inputs",
-                "leave out --const; to compile the whole graph with it, add --dim seq=1..N",
+                "leave out --const",
             ),
             (_, Some(_)) if !generates_text => {
                 ("--kv-cache".to_owned(), "the model has no KV cache", "leave out --kv-cache")

@@ -8,7 +8,7 @@ use drift_runtime::{Options, Session};
 use crate::cli_help::DEVICE_OPTIONS;
 use crate::failure::Result;
 use crate::progress::Progress;
-use crate::target_args::variant_name;
+use crate::variant_name::variant_name;
 
 /// Device selection.
 #[derive(Debug, Clone, Default, Args)]

@@ -7,9 +7,7 @@ use driftc::target::TargetProfile;
 use crate::failure::{Failure, Result};
 use crate::output::note;
 use crate::session::DeviceArgs;
-
-/// Target that stands for the device of this machine.
-pub(crate) const HERE: &str = "here";
+use crate::variant_name::HERE;
 
 /// Loads profiles by name or path.
 ///
@@ -41,14 +39,6 @@ pub(crate) fn load_target(name: &str, device: &DeviceArgs) -> Result<TargetProfi
         note(&format!("target `{name}` is the profile {} ({})", target.name, target.summary));
     }
     Ok(target)
-}
-
-/// Returns the variant name in a bundle that a `--target` option means. Returns `None` for the variant that fits the
-/// device best.
-pub(crate) fn variant_name(target: Option<&str>) -> Option<String> {
-    let name = target.filter(|name| !name.eq_ignore_ascii_case(HERE))?;
-    // A bundle may have variants for profiles that are not here.
-    Some(TargetProfile::load(name).map_or_else(|_| name.to_owned(), |profile| profile.name))
 }
 
 /// Returns the built-in profile of the device, or else a profile that is generated from what its driver reports.

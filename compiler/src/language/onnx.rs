@@ -127,7 +127,12 @@ pub fn load_unhashed(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<O
 /// # Errors
 /// If the file cannot be read or is malformed.
 pub fn has_caches(path: &Path) -> Result<bool> {
-    Ok(ModelInputs::from_declarations(onnx::inputs(path)?, &Dims::new()).is_some())
+    Ok(is_decoder(onnx::inputs(path)?))
+}
+
+/// True if a model with these inputs is a decoder with KV caches, which [`load`] splits into entry points.
+pub fn is_decoder(inputs: Vec<Declaration>) -> bool {
+    ModelInputs::from_declarations(inputs, &Dims::new()).is_some()
 }
 
 /// Result of rewriting an imported graph as an entry point.

@@ -103,10 +103,17 @@ fn refusal(
     let wide: Vec<String> =
         names.iter().filter(|name| given.contains(name)).map(|name| within(before, name)).collect();
     let role = assumed.iter().find(|a| a.symbol == *symbol).map_or(Role::Other, |a| a.role);
+    let most = before.get(symbol).map_or(i64::MAX, |(_, high)| *high);
     let mut all = assumed.to_vec();
     all.extend(given.iter().map(|symbol| Assumed { symbol: (*symbol).clone(), role }));
     let mut fitting = graph.clone();
     fitting.bounds = before.clone();
+    // Start from equal upper bounds, so that no symbol is lowered much more than another.
+    for name in given {
+        if let Some((low, high)) = fitting.bounds.get_mut(*name) {
+            *high = most.min(*high).max(*low);
+        }
+    }
     lower_bounds(&mut fitting, &all, &BTreeSet::new());
     let options: Vec<String> = fitting
         .bounds
