@@ -22,7 +22,7 @@ use documents::blocks::{self, Part};
 use documents::place::{Place, git_files, root};
 use documents::rules::{Rule, Rules, ignored};
 use documents::{console, languages, makefile, models, place, rules};
-use drift_tests::settings::Scope;
+use drift_tests::settings::{self, Scope};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Documents whose code blocks are run, as patterns of git.
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     let mut trials = vec![
         Trial::test("blocks are found", || Ok(blocks::check()?)),
         Trial::test("outputs are compared", || Ok(console::check()?)),
-        Trial::test("models run", || Ok(models::check()?)),
+        Trial::test("models run", || Ok(models::check()?)).with_ignored_flag(!settings::on_software_driver()),
     ];
     let used: BTreeSet<usize> =
         documents.iter().flat_map(|document| &document.steps).filter_map(|step| step.rule).collect();
@@ -86,6 +86,7 @@ fn read(rules: &Rules) -> Result<Vec<Document>, String> {
             let found = rules.of_part(&path, &part.code);
             let rule = found.map(|(index, _)| index);
             let ignored = match found {
+                _ if !settings::on_software_driver() => Some("runs on the software driver only".to_owned()),
                 Some((_, rule)) => rule.ignored_now(is_full),
                 None => makefile::ignored_now(rules, &part.code),
             };

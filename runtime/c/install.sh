@@ -17,7 +17,7 @@ libraries="gcc_s pthread m dl c"
 fill() {
     install -d "$(dirname "$2")"
     sed -e "s|@PREFIX@|$prefix|g" -e "s|@VERSION@|$version|g" -e "s|@MAJOR@|$major|g" -e "s|@MINOR@|$minor|g" \
-        -e "s|@LINK_FLAGS@|$(printf -- '-l%s ' $libraries)|g" -e "s|@LIBRARIES@|${libraries// /;}|g" "$here/package/$1" >"$2"
+        -e "s|@LINK_FLAGS@|-l${libraries// / -l}|g" -e "s|@LIBRARIES@|${libraries// /;}|g" "$here/package/$1" >"$2"
     chmod 644 "$2"
 }
 

@@ -56,13 +56,14 @@ pub(crate) fn is_shell(language: &str) -> bool {
 /// Splits a block into its parts, in order.
 pub(crate) fn parts(block: &Block) -> Vec<Part> {
     match block.language.as_str() {
-        "console" => console_commands(block),
+        language if is_shell(language) && block.code.starts_with("$ ") => console_commands(block),
         language if is_shell(language) => shell_commands(block),
         _ => vec![Part { line: block.line, code: block.code.clone(), output: None }],
     }
 }
 
-/// Splits a `console` block: commands follow `$ `, continued lines follow `> `, and the other lines are output.
+/// Splits a block of a terminal: commands follow `$ `, further lines of an incomplete command follow `> `, and the other lines are
+/// output.
 fn console_commands(block: &Block) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for (text, line) in block.code.lines().zip(block.line..) {
@@ -72,7 +73,7 @@ fn console_commands(block: &Block) -> Vec<Part> {
         }
         let Some(last) = parts.last_mut() else { continue };
         match (text.strip_prefix("> "), &mut last.output) {
-            (Some(more), Some(output)) if output.is_empty() => last.code += &format!("{more}\n"),
+            (Some(more), Some(_)) if !is_complete(&last.code) => last.code += &format!("{more}\n"),
             (_, Some(output)) => *output += &format!("{text}\n"),
             (_, None) => {}
         }
@@ -117,7 +118,7 @@ fn is_complete(code: &str) -> bool {
 /// If blocks or commands differ from the expected ones.
 pub(crate) fn check() -> Result<(), String> {
     let page = "a\n```\none  # first\n\n# comment\ntwo \\\n  three\nfor x in 1; do\n  echo $x\ndone\n```\n- b\n\n  ```py\n  if x:\n    y\n  ```\n\
-        ```text\nnot run\n```\n```console\n$ cat <<END\n> x\n> END\nx\n\ny\n$ true\n```\n";
+        ```text\nnot run\n```\n```console\n$ cat <<END\n> x\n> END\n> x\n\ny\n$ true\n```\n";
     let found: Vec<(usize, String, Option<String>)> =
         blocks(page).iter().flat_map(parts).map(|part| (part.line, part.code, part.output)).collect();
     let plain = |line: usize, code: &str| (line, code.to_owned(), None);
@@ -127,7 +128,7 @@ pub(crate) fn check() -> Result<(), String> {
         plain(6, "two \\\n  three\n"),
         plain(8, "for x in 1; do\n  echo $x\ndone\n"),
         plain(15, "if x:\n  y\n"),
-        shown(22, "cat <<END\nx\nEND\n", "x\n\ny\n"),
+        shown(22, "cat <<END\nx\nEND\n", "> x\n\ny\n"),
         shown(28, "true\n", ""),
     ];
     if found == expected { Ok(()) } else { Err(format!("expected {expected:#?}\nfound {found:#?}")) }
