@@ -117,8 +117,9 @@ impl Generator {
                 break;
             }
             let Some(ticket) = self.submit_prompt_run()? else { break };
-            // One run is in flight while the next one is submitted, so the reported progress is at most two runs ahead.
-            if let Some(before) = before.replace(ticket) {
+            // One run is in flight while the next one is submitted, so the reported progress is at most two runs ahead. With
+            // a single frame, the submission itself has waited for the run before.
+            if let Some(before) = before.replace(ticket).filter(|_| self.session.frames() > 1) {
                 self.session.wait(before)?;
             }
         }
