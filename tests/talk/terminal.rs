@@ -185,7 +185,7 @@ fn an_interrupt_stops_an_answer() {
     let messages = terminal.messages(file);
     assert_eq!((messages[0].1.as_str(), messages[1].0.as_str()), ("one two", "assistant"));
     assert!(messages[1].1.starts_with(" zag zig zag zig"), "{messages:?}");
-    // The chat goes on with the stopped answer, and a second Ctrl-C quits.
+    // The chat continues with the stopped answer, and a second Ctrl-C quits.
     terminal.send("three\r");
     terminal.wait_for("zag zig");
     terminal.send("\x03");

@@ -102,7 +102,7 @@ impl Generator {
         result.map(|()| progress.report)
     }
 
-    /// Evaluates the tokens of the prompt except those of its last run, and reports the progress to the observer.
+    /// Evaluates the tokens of the prompt except the tokens of its last run, and reports the progress to the observer.
     fn read_prompt(&mut self, progress: &mut Progress<'_>) -> Result<()> {
         let length = self.tokens().len();
         let total = progress.report.prompt_tokens;
