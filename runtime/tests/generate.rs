@@ -346,16 +346,16 @@ fn an_observer_receives_the_logits_of_each_token() {
     let toy = Toy { memory: false, ..Toy::default() };
     let expected = toy.greedy(&PROMPT, 50);
     let sampling = Sampling { temperature: 1.0, seed: 2, ..Sampling::default() };
-    for (mut draft, sampling) in
-        [(Draft::None, None), (Draft::NGram, None), (Draft::NGram, Some(sampling))].into_iter()
-    {
+    for (mut draft, sampling) in [(Draft::None, None), (Draft::NGram, None), (Draft::NGram, Some(sampling))] {
         let mut generator = load(toy, 2);
         generator.append(&PROMPT).unwrap();
         let mut record = Record::default();
         let greedy = sampling.is_none();
         let request = Request { logits: true, sampling: sampling.unwrap_or_default(), ..tokens(45) };
         let report = generator.generate_observed(&request, &mut draft, &mut record).unwrap();
-        assert_eq!(report.draft_tokens > 0, matches!(draft, Draft::NGram));
+        if greedy {
+            assert_eq!(report.draft_tokens > 0, matches!(draft, Draft::NGram));
+        }
         assert_eq!(record.tokens.len(), 45);
         for (at, (id, logits)) in record.tokens.iter().enumerate() {
             let before = &generator.tokens()[..5 + at];

@@ -24,7 +24,7 @@ const BACKSPACE: &str = "\x7f";
 /// Bundle whose answers go on until the context is full: `zag zig zag ...`. It reads prompts in short chunks. So there is
 /// time to stop it.
 static ENDLESS: LazyLock<String> = LazyLock::new(|| {
-    let (from, to) = (PLACE.path("model"), PLACE.path("endless"));
+    let (from, to) = (PLACE.path("model"), PLACE.path("zigzag"));
     fs::create_dir(&to).unwrap();
     for entry in fs::read_dir(&from).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -39,7 +39,7 @@ static ENDLESS: LazyLock<String> = LazyLock::new(|| {
     edit("config.json", "max_position_embeddings", json!(1 << 14));
     let template = "{% for m in messages %}<{{ m.role }}> {{ m.content }} {% endfor %}zig";
     edit("tokenizer_config.json", "chat_template", json!(template));
-    let (bundle, chunk) = (PLACE.path("endless.drift"), format!("chunk={CHUNK}"));
+    let (bundle, chunk) = (PLACE.path("zigzag.drift"), format!("chunk={CHUNK}"));
     let dims = ["--dim", "context=16384", "--dim", &chunk, "--dim", "long=0"];
     PLACE.done(&[&["compile", &to, "-t", &target(), "-o", &bundle], &dims[..]].concat());
     bundle
@@ -124,7 +124,7 @@ fn lines_are_edited_and_recalled() {
     assert!(history.contains("one two four five"), "{history}");
     // Another chat finds the inputs in the history file, unless the user asks for none.
     let mut terminal = Terminal::open(&bundle, cache, &[]);
-    terminal.say(&format!("{}", UP.repeat(3)));
+    terminal.say(&UP.repeat(3));
     assert_eq!(terminal.last_said(file), "one two four five");
     terminal.send("/exit\r");
     terminal.ended();
@@ -185,7 +185,7 @@ fn an_interrupt_stops_an_answer() {
     let messages = terminal.messages(file);
     assert_eq!((messages[0].1.as_str(), messages[1].0.as_str()), ("one two", "assistant"));
     assert!(messages[1].1.starts_with(" zag zig zag zig"), "{messages:?}");
-    // The chat goes on with the stopped answer, and a second Ctrl-C quits.
+    // The chat continues with the stopped answer, and a second Ctrl-C quits.
     terminal.send("three\r");
     terminal.wait_for("zag zig");
     terminal.send("\x03");

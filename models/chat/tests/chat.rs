@@ -337,7 +337,7 @@ fn hostile_transcripts_are_refused() {
     let large = folder.path().join("large");
     fs::File::create(&large).unwrap().set_len(1 << 40).unwrap();
     refused(&large, "bytes");
-    // A file with an unknown role is a conversation, but the template refuses it. The chat then goes on with another one.
+    // A file with an unknown role is a conversation, but the template refuses it. The chat then continues with another one.
     chat.load(&write("unknown", br#"[{"role": "tool\u0000", "content": "<user> <end>"}]"#)).unwrap();
     let failed = chat.say("w2", &request(4), &mut Record::default());
     assert!(failed.is_err_and(|error| error.to_string().contains("unknown role")));

@@ -102,7 +102,7 @@ impl Generator {
         result.map(|()| progress.report)
     }
 
-    /// Evaluates the tokens of the prompt except those of its last run, and reports the progress to the observer.
+    /// Evaluates the tokens of the prompt except the tokens of its last run, and reports the progress to the observer.
     fn read_prompt(&mut self, progress: &mut Progress<'_>) -> Result<()> {
         let length = self.tokens().len();
         let total = progress.report.prompt_tokens;
@@ -117,8 +117,9 @@ impl Generator {
                 break;
             }
             let Some(ticket) = self.submit_prompt_run()? else { break };
-            // One run is in flight while the next one is submitted, so the reported progress is at most two runs ahead.
-            if let Some(before) = before.replace(ticket) {
+            // One run is in flight while the next one is submitted, so the reported progress is at most two runs ahead. With
+            // a single frame, the submission itself has waited for the run before.
+            if let Some(before) = before.replace(ticket).filter(|_| self.session.frames() > 1) {
                 self.session.wait(before)?;
             }
         }

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<()> {
                 continue;
             }
         };
-        // The chat goes on with the messages that it had.
+        // The chat continues with the messages that it had.
         if let Err(error) = done {
             report(error)?;
         }
