@@ -101,7 +101,8 @@ fn streams_have_the_same_text() {
     let finish: Vec<&Value> = events.iter().map(|event| &event["choices"][0]["finish_reason"]).collect();
     assert!(finish[..8].iter().all(|reason| reason.is_null()) && finish[8] == "stop");
     assert!(events.iter().all(|event| event["id"] == events[0]["id"] && event.get("usage").is_none()));
-    let request = with(with(chat("one"), "stream", json!(true)), "stream_options", json!({"include_usage": true}));
+    let request =
+        with(with(chat("one"), "stream", json!(true)), "stream_options", json!({"include_usage": true}));
     let events = server.post(CHAT, &request).events();
     assert_eq!(texts(&events), ["", " aye", " captain", "", ""]);
     assert_eq!(events[0]["choices"][0]["delta"]["role"], "assistant");
@@ -133,7 +134,8 @@ fn tokens_have_logprobs() {
         assert!(near(&top[0]["logprob"], sure) && near(&top[1]["logprob"], other), "{token}");
     }
     let streamed = server.post(CHAT, &with(request, "stream", json!(true))).events();
-    let content = |event: &Value| event["choices"][0]["logprobs"]["content"].as_array().cloned().unwrap_or_default();
+    let content =
+        |event: &Value| event["choices"][0]["logprobs"]["content"].as_array().cloned().unwrap_or_default();
     assert_eq!(streamed.iter().flat_map(content).collect::<Vec<_>>(), *tokens);
     let request = with(with(completion("one two"), "logprobs", json!(1)), "max_tokens", json!(3));
     let answer = server.done(TEXT, &request);
@@ -156,10 +158,15 @@ fn seeds_decide_the_text() {
     assert!(alone.iter().all(|text| alone.iter().filter(|other| *other == text).count() == 1), "{alone:?}");
     // The command line gives the same tokens, except that it cannot ignore end tokens.
     let bundle = path("word.drift");
-    let args = ["generate", &bundle, "-p", "zig zag", "--max-tokens", "40", "--temperature", "3", "--seed", "2"];
+    let args =
+        ["generate", &bundle, "-p", "zig zag", "--max-tokens", "40", "--temperature", "3", "--seed", "2"];
     let output = driftc().args(args).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert!(alone[2].starts_with(printed.trim_end()) && printed.trim().len() > 3, "{printed} is not {}", alone[2]);
+    assert!(
+        alone[2].starts_with(printed.trim_end()) && printed.trim().len() > 3,
+        "{printed} is not {}",
+        alone[2]
+    );
     // Other requests change nothing, nor do slices, the slot or its earlier tokens.
     std::thread::scope(|scope| {
         for thread in 0..12 {
@@ -209,7 +216,10 @@ fn models_and_pages() {
     let page = server.get("/");
     assert!(page.header("content-type").unwrap().starts_with("text/html") && page.body.contains("<script>"));
     assert!(page.header("content-security-policy").unwrap().contains("default-src 'none'"));
-    assert!(!page.body.contains("http://") && !page.body.contains("https://"), "the page has external resources");
+    assert!(
+        !page.body.contains("http://") && !page.body.contains("https://"),
+        "the page has external resources"
+    );
     assert_eq!((server.get("/nothing").status, server.get(CHAT).status), (404, 405));
     server.done(CHAT, &chat("one"));
     let count = |endpoint: &str, status: u16| {

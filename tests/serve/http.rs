@@ -43,7 +43,13 @@ pub(crate) struct Pending(BufReader<TcpStream>);
 
 impl Pending {
     /// Sends a request.
-    pub(crate) fn send(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Self {
+    pub(crate) fn send(
+        address: &str,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
@@ -95,7 +101,8 @@ impl Pending {
             let Some((name, value)) = line.split_once(": ") else { break };
             headers.push((name.to_lowercase(), value.to_owned()));
         }
-        let is_chunked = headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
+        let is_chunked =
+            headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
         let body = if is_chunked { self.chunks() } else { self.rest() };
         Response { status, headers, body }
     }

@@ -15,13 +15,14 @@ use crate::http::{Pending, Response};
 /// Context length of the model `word`.
 pub(crate) const CONTEXT: usize = 48;
 /// Context length of the model `long`.
-pub(crate) const LONG: usize = 4096;
+pub(crate) const LONG: usize = 16384;
 
 /// Temporary folder with the bundles of all models.
 static PLACE: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let place = tempfile::tempdir().unwrap();
     word_model::write(&place.path().join("model"), LONG);
-    let sizes = bert::Bert { hidden: 32, layers: 1, heads: 2, vocabulary: word_model::WORDS.len(), positions: 16 };
+    let sizes =
+        bert::Bert { hidden: 32, layers: 1, heads: 2, vocabulary: word_model::WORDS.len(), positions: 16 };
     let folder = place.path().join("bert");
     bert::write(&folder, &sizes, usize::MAX).unwrap();
     fs::write(folder.join("tokenizer.json"), word_model::tokenizer().to_string()).unwrap();
@@ -97,7 +98,10 @@ impl Server {
         let response = self.post(path, body);
         assert_eq!(response.status, status, "{body}: {}", response.body);
         let error = response.json()["error"].clone();
-        assert!(error["message"].as_str().unwrap().contains(says), "{body}: {error} does not contain `{says}`");
+        assert!(
+            error["message"].as_str().unwrap().contains(says),
+            "{body}: {error} does not contain `{says}`"
+        );
         error
     }
 

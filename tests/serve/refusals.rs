@@ -119,7 +119,8 @@ fn hostile_bodies_are_refused() {
 #[test]
 fn only_requests_with_the_key_are_answered() {
     let server = Server::start(&["word.drift"], &["--api-key", "secret"]);
-    let get = |path: &str, key: &[(&str, &str)]| Pending::send(&server.address, "GET", path, key, b"").response();
+    let get =
+        |path: &str, key: &[(&str, &str)]| Pending::send(&server.address, "GET", path, key, b"").response();
     let error = server.refused(CHAT, &chat("one"), 401, "API key");
     assert_eq!((&error["type"], &error["code"]), (&json!("authentication_error"), &json!("invalid_api_key")));
     for wrong in ["secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secrets", "Basic secret"] {
@@ -138,10 +139,12 @@ fn only_requests_with_the_key_are_answered() {
 #[test]
 fn web_pages_need_permission() {
     let server = Server::start(&["word.drift"], &[]);
-    let with_host = |host: &str| Pending::send(&server.address, "GET", "/health", &[("host", host)], b"").response();
+    let with_host =
+        |host: &str| Pending::send(&server.address, "GET", "/health", &[("host", host)], b"").response();
     assert_eq!((with_host("localhost:80").status, with_host("evil.example:80").status), (200, 421));
     let origin = [("origin", "https://page.example"), ("access-control-request-method", "POST")];
-    let preflight = |server: &Server| Pending::send(&server.address, "OPTIONS", CHAT, &origin, b"").response();
+    let preflight =
+        |server: &Server| Pending::send(&server.address, "OPTIONS", CHAT, &origin, b"").response();
     let refused = preflight(&server);
     assert!(refused.status == 405 && refused.header("access-control-allow-origin").is_none());
     assert!(server.get("/health").header("access-control-allow-origin").is_none());
@@ -167,7 +170,11 @@ fn a_server_that_cannot_start_says_why() {
     let server = Server::start(&["word.drift"], &[]);
     let port = server.address.rsplit_once(':').unwrap().1;
     refused(&[&word, "--port", port], 1, "cannot listen");
-    refused(&[&word, &format!("word={}", path("bert.drift")), "--port", "0"], 2, "two models are called `word`");
+    refused(
+        &[&word, &format!("word={}", path("bert.drift")), "--port", "0"],
+        2,
+        "two models are called `word`",
+    );
     refused(&[&word, "--slots", "0"], 2, "--slots");
     refused(&[&path("nothing.drift")], 1, "nothing.drift");
     refused(&[], 2, "MODEL");

@@ -72,7 +72,9 @@ impl PromptEncoder {
     pub fn check(&self, ids: &[u32]) -> Result<()> {
         match ids.iter().find(|id| !self.knows(**id)) {
             None => Ok(()),
-            Some(id) => Err(drift_runtime::Error::NotInVocabulary { id: *id, vocabulary: self.vocabulary }.into()),
+            Some(id) => {
+                Err(drift_runtime::Error::NotInVocabulary { id: *id, vocabulary: self.vocabulary }.into())
+            }
         }
     }
 

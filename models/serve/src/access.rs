@@ -10,7 +10,8 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use crate::api_error::{ApiError, ApiResult};
-use crate::{Error, Result, Settings};
+use crate::error::{Error, Result};
+use crate::settings::Settings;
 
 /// Endpoints that need no API key: a health check, and the chat page, which contains no data.
 const OPEN: &[&str] = &["/health", "/"];
@@ -103,7 +104,8 @@ fn check_host(headers: &HeaderMap) -> ApiResult<()> {
 /// True if a name or address belongs to the loopback interface.
 fn is_local_name(name: &str) -> bool {
     let bare = name.trim_start_matches('[').trim_end_matches(']');
-    bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    bare.eq_ignore_ascii_case("localhost")
+        || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]

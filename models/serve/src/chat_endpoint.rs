@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::api_error::{ApiError, ApiResult};
 use crate::connection::read_fields;
 use crate::fields::Fields;
-use crate::generation::{Format, Prompt, finish_reason, respond, usage};
+use crate::format::{Format, finish_reason, usage};
+use crate::generation::{Prompt, respond};
 use crate::job::Outcome;
 use crate::logprobs::TokenLogprobs;
 use crate::parameters::Parameters;
@@ -73,12 +74,17 @@ fn message(index: usize, value: &Value) -> ApiResult<Message> {
             let texts = parts.iter().map(text_of_part).collect::<Option<Vec<&str>>>();
             texts
                 .ok_or_else(|| {
-                    ApiError::unsupported(&place, format!("`{place}.content` may have only parts of type `text`"))
+                    ApiError::unsupported(
+                        &place,
+                        format!("`{place}.content` may have only parts of type `text`"),
+                    )
                 })?
                 .concat()
         }
         _ => {
-            return Err(invalid(format!("`{place}.content` must be a string or a list of parts of type `text`")));
+            return Err(invalid(format!(
+                "`{place}.content` must be a string or a list of parts of type `text`"
+            )));
         }
     };
     Ok(Message::new(role, &content))

@@ -53,7 +53,8 @@ pub(crate) async fn embed(State(server): State<Arc<Server>>, request: Request) -
 /// Reads the texts: a string, token ids, or a list of strings or of token ids.
 fn inputs(fields: &Fields) -> ApiResult<Vec<EmbeddingInput>> {
     let wrong = || {
-        let message = "`input` must be a string, a list of strings, a list of token ids, or a list of such lists";
+        let message =
+            "`input` must be a string, a list of strings, a list of token ids, or a list of such lists";
         ApiError::invalid("input", message)
     };
     let one = |value: &Value| match value {
@@ -80,7 +81,8 @@ fn base64(vector: &[f32]) -> String {
     let bytes: Vec<u8> = vector.iter().flat_map(|value| value.to_le_bytes()).collect();
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let word = (0..3).fold(0usize, |word, at| word << 8 | chunk.get(at).map_or(0, |byte| usize::from(*byte)));
+        let word =
+            (0..3).fold(0usize, |word, at| word << 8 | chunk.get(at).map_or(0, |byte| usize::from(*byte)));
         for digit in 0..4 {
             let value = word >> (18 - 6 * digit) & 63;
             let character = DIGITS.get(value).filter(|_| digit <= chunk.len());

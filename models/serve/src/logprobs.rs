@@ -21,13 +21,7 @@ struct Alternative {
 
 impl TokenLogprobs {
     /// Computes the logarithms of a generated token and of the `top` most likely tokens. `context` is the last tokens before.
-    pub(crate) fn new(
-        tokenizer: &Tokenizer,
-        context: &[u32],
-        id: u32,
-        logits: &[f32],
-        top: usize,
-    ) -> Self {
+    pub(crate) fn new(tokenizer: &Tokenizer, context: &[u32], id: u32, logits: &[f32], top: usize) -> Self {
         let finite = logits.iter().map(|logit| f64::from(*logit)).filter(|logit| !logit.is_nan());
         let best = finite.clone().fold(f64::NEG_INFINITY, f64::max);
         let total = best + finite.map(|logit| (logit - best).exp()).sum::<f64>().ln();

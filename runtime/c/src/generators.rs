@@ -155,7 +155,12 @@ unsafe fn generation_request(request: *const Request) -> Result<(drift_runtime::
     };
     let draft = if request.draft == 0 { Draft::None } else { Draft::NGram };
     Ok((
-        drift_runtime::Request { max_tokens: request.max_tokens, stop_tokens, sampling, ..drift_runtime::Request::default() },
+        drift_runtime::Request {
+            max_tokens: request.max_tokens,
+            stop_tokens,
+            sampling,
+            ..drift_runtime::Request::default()
+        },
         draft,
     ))
 }

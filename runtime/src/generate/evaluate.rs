@@ -1,7 +1,7 @@
 //! Evaluates tokens: writes ids, submits runs that extend the KV caches, and reads logits and tokens.
 
-use super::{CachedRun, Generator};
 use super::model::{SAMPLE, TokenFunction};
+use super::{CachedRun, Generator};
 use crate::array::ArrayRef;
 use crate::error::{Error, Result};
 use crate::format::HostType;

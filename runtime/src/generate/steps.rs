@@ -173,7 +173,9 @@ impl Generator {
             }
             let room = in_flight.is_empty() || in_flight.len() * 2 + 2 <= self.session.frames();
             if room && expected < progress.request.max_tokens {
-                match self.evaluate_and_sample(sampling.device_settings(progress.request.generated.saturating_add(expected)))? {
+                match self.evaluate_and_sample(
+                    sampling.device_settings(progress.request.generated.saturating_add(expected)),
+                )? {
                     Some(ticket) => {
                         in_flight.push_back(ticket);
                         continue;
