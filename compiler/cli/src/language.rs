@@ -107,12 +107,7 @@ impl GenerationArgs {
             seed: self.seed,
         };
         sampling.check().map_err(|e| Failure::usage(e.to_string()))?;
-        Ok(Request {
-            max_tokens: self.max_tokens,
-            stop_tokens: stops.to_vec(),
-            sampling,
-            ..Request::default()
-        })
+        Ok(Request { max_tokens: self.max_tokens, stop_tokens: stops.to_vec(), sampling, ..Request::default() })
     }
 
     /// Converts the arguments to a request for text.
@@ -168,6 +163,7 @@ impl LanguageModelArgs {
         })?;
         Ok((generator, encoder))
     }
+
 }
 
 impl LoadArgs {
