@@ -7,13 +7,13 @@ use crate::place::Server;
 const EMBEDDINGS: &str = "/v1/embeddings";
 
 /// Returns the vectors of an answer.
-fn vectors(answer: &Value) -> Vec<Vec<f64>> {
+fn vectors(answer: &Value) -> Vec<Vec<f32>> {
     let data = answer["data"].as_array().unwrap();
     for (index, entry) in data.iter().enumerate() {
         assert_eq!((&entry["object"], &entry["index"]), (&json!("embedding"), &json!(index)));
     }
-    let numbers = |entry: &Value| -> Vec<f64> {
-        entry["embedding"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+    let numbers = |entry: &Value| -> Vec<f32> {
+        entry["embedding"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap() as f32).collect()
     };
     data.iter().map(numbers).collect()
 }
@@ -27,7 +27,7 @@ fn texts_have_embeddings() {
     let all = vectors(&answer);
     assert!(all.iter().all(|vector| vector.len() == 32));
     for vector in &all {
-        let length = vector.iter().map(|value| value * value).sum::<f64>();
+        let length = vector.iter().map(|value| value * value).sum::<f32>();
         assert!((length - 1.0).abs() < 1e-5, "{length}");
     }
     assert_eq!(all[0], all[2]);
@@ -43,7 +43,7 @@ fn texts_have_embeddings() {
 }
 
 /// Decodes base64 of little-endian floats.
-fn decode(text: &str) -> Vec<f64> {
+fn decode(text: &str) -> Vec<f32> {
     let digit = |c: u8| match c {
         b'A'..=b'Z' => u32::from(c - b'A'),
         b'a'..=b'z' => u32::from(c - b'a') + 26,
@@ -54,7 +54,7 @@ fn decode(text: &str) -> Vec<f64> {
     };
     let word = |chunk: &[u8]| chunk.iter().fold(0, |word, c| word << 6 | digit(*c)).to_be_bytes();
     let bytes: Vec<u8> = text.as_bytes().chunks(4).flat_map(|chunk| word(chunk)[1..].to_vec()).collect();
-    bytes.as_chunks::<4>().0.iter().map(|bytes| f64::from(f32::from_le_bytes(*bytes))).collect()
+    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::http::{Pending, Response};
 /// Context length of the model `word`.
 pub(crate) const CONTEXT: usize = 48;
 /// Context length of the model `long`.
-pub(crate) const LONG: usize = 4096;
+pub(crate) const LONG: usize = 16384;
 
 /// Temporary folder with the bundles of all models.
 static PLACE: LazyLock<tempfile::TempDir> = LazyLock::new(|| {

@@ -9,6 +9,7 @@
 
 mod chat;
 mod complete;
+mod completion;
 mod embed;
 mod encoder;
 mod sliced;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use drift_runtime::{Draft, Generator, Observer, Report, Request, StopReason};
 use drift_text::Stream;
 
-use crate::complete::{Completion, Finish, Listener, TextRequest};
+use crate::completion::{Completion, Finish, Listener, TextRequest};
 use crate::encoder::PromptEncoder;
 use crate::stop::StopFilter;
 use crate::{Error, Result};

@@ -10,7 +10,8 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use crate::api_error::{ApiError, ApiResult};
-use crate::{Error, Result, Settings};
+use crate::error::{Error, Result};
+use crate::settings::Settings;
 
 /// Endpoints that need no API key: a health check, and the chat page, which contains no data.
 const OPEN: &[&str] = &["/health", "/"];

@@ -9,7 +9,7 @@ use tokio::sync::oneshot::Sender;
 use crate::api_error::{ApiError, ApiResult, request_fault};
 use crate::job::{Embedding, EmbeddingInput, Embeddings};
 use crate::queue::RunningPermit;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// Request that has embeddings of some of its texts.
 struct Running {

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use drift_chat::{Finish, TextRequest};
+use drift_chat::TextRequest;
 use drift_text::Message;
-use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::api_error::{ApiError, ApiResult, json_response, request_fault};
+use crate::format::Format;
 use crate::job::{Event, Generation, MAX_EVENTS, Outcome};
 use crate::logprobs::TokenLogprobs;
 use crate::parameters::Parameters;
@@ -25,21 +25,6 @@ pub(crate) enum Prompt {
     Text(String),
     /// Token ids.
     Ids(Vec<u32>),
-}
-
-/// Conversion of a completion to the JSON of an endpoint.
-pub(crate) trait Format: Send + 'static {
-    /// Returns the whole answer.
-    fn answer(&self, text: &str, outcome: &Outcome, tokens: &[TokenLogprobs]) -> Value;
-
-    /// Returns the first chunk of a stream, if the endpoint has one without text.
-    fn first_chunk(&self) -> Option<Value>;
-
-    /// Returns a chunk of a stream. The last chunk with a text has the reason why the completion ended.
-    fn chunk(&mut self, text: &str, finish: Option<&Finish>, tokens: &[TokenLogprobs]) -> Value;
-
-    /// Returns the chunk of a stream with the usage.
-    fn usage_chunk(&self, outcome: &Outcome) -> Value;
 }
 
 /// Generates a completion and returns the response.
@@ -139,22 +124,4 @@ async fn collect(
             None => return Err(model.unavailable()),
         }
     }
-}
-
-/// Returns the `finish_reason` of a completion.
-pub(crate) fn finish_reason(finish: &Finish) -> &'static str {
-    match finish {
-        Finish::EndToken | Finish::StopString(_) | Finish::Cancelled => "stop",
-        Finish::Length => "length",
-    }
-}
-
-/// Returns the `usage` of a completion.
-pub(crate) fn usage(outcome: &Outcome) -> Value {
-    json!({
-        "prompt_tokens": outcome.prompt_tokens,
-        "completion_tokens": outcome.tokens,
-        "total_tokens": outcome.prompt_tokens + outcome.tokens,
-        "prompt_tokens_details": {"cached_tokens": outcome.cached_tokens},
-    })
 }

@@ -17,7 +17,7 @@ use crate::job::{Event, Generation, Outcome};
 use crate::logprobs::TokenLogprobs;
 use crate::outbox::Outbox;
 use crate::queue::RunningPermit;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// Maximum number of tokens that a request generates before the next running request has its turn.
 const SLICE_TOKENS: usize = 8;

@@ -11,10 +11,12 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
+use crate::error::{Error, Result};
+use crate::model::Model;
 use crate::router::router;
 use crate::server::Server;
+use crate::settings::Settings;
 use crate::write_timeout::WriteTimeout;
-use crate::{Error, Model, Result, Settings};
 
 /// Maximum bytes of a request's header, and of a response that hyper holds.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -28,8 +30,13 @@ const ENCODERS: usize = 4;
 /// Pause after a failed `accept`, which usually means that the process has too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves models; see [`crate::serve`].
-pub(crate) fn serve(models: Vec<Model>, settings: Settings, ready: &mut dyn FnMut(SocketAddr)) -> Result<()> {
+/// Serves models until the process receives SIGINT or SIGTERM. Then stops accepting requests, finishes the running ones
+/// for at most the grace time, and returns. A second signal ends the process. Calls `ready` with the address once the server
+/// accepts connections.
+///
+/// # Errors
+/// If the server cannot start.
+pub fn serve(models: Vec<Model>, settings: Settings, ready: &mut dyn FnMut(SocketAddr)) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(ENCODERS)

@@ -1,21 +1,23 @@
 //! The models of a server, their threads, and the state that requests share.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
 use drift_chat::PromptEncoder;
 
 use crate::access::Access;
 use crate::api_error::{ApiError, ApiResult};
+use crate::error::{Error, Result};
 use crate::job::{Embedding, Generation};
-use crate::metrics::{Metrics, ModelMetrics, ModelState};
-use crate::queue::Queue;
-use crate::{Engine, Error, Model, Result, Settings, embedding_worker, language_worker};
+use crate::metrics::{Metrics, ModelState};
+use crate::model::{Engine, Model};
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::{embedding_worker, language_worker};
 
 /// State that all requests share.
 pub(crate) struct Server {
@@ -47,32 +49,6 @@ pub(crate) struct Language {
     pub(crate) encoder: PromptEncoder,
     /// Context length in tokens.
     pub(crate) context: usize,
-}
-
-/// State that the thread of a model shares with the requests.
-pub(crate) struct Shared {
-    pub(crate) queue: Arc<Queue>,
-    pub(crate) metrics: ModelMetrics,
-    pub(crate) client_timeout: Duration,
-    failed: OnceLock<String>,
-    stopping: AtomicBool,
-}
-
-impl Shared {
-    /// True if the thread must cancel all requests, because the server ends.
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
-    }
-
-    /// Requests the thread to cancel all requests.
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
-    }
-
-    /// Reason why the model cannot be used any more.
-    pub(crate) fn failure(&self) -> Option<&str> {
-        self.failed.get().map(String::as_str)
-    }
 }
 
 impl Served {
@@ -154,18 +130,12 @@ fn start_model(model: Model, settings: &Settings) -> Result<(Served, JoinHandle<
         Engine::Language(generator, _) => generator.session().conversations(),
         Engine::Embedding(_) => 1,
     };
-    let shared = Arc::new(Shared {
-        queue: Queue::new(slots, settings.queue),
-        metrics: ModelMetrics::default(),
-        client_timeout: settings.client_timeout,
-        failed: OnceLock::new(),
-        stopping: AtomicBool::new(false),
-    });
+    let shared = Shared::new(slots, settings);
     let (id, own) = (model.id, shared.clone());
     let (jobs, thread) = match model.engine {
         Engine::Language(generator, encoder) => {
             let (sender, receiver) = mpsc::channel();
-            let language = Arc::new(Language { encoder, context: generator.context_length() });
+            let language = Arc::new(Language { encoder: *encoder, context: generator.context_length() });
             let for_thread = language.clone();
             let work = move || language_worker::run(*generator, &for_thread.encoder, &receiver, &own);
             (Jobs::Language(sender, language), spawn(&id, &shared, work)?)
@@ -193,35 +163,34 @@ fn spawn(
             Err(_) => "its thread panicked, which is a bug in driftc".to_owned(),
         };
         eprintln!("error: model `{id}` failed: {reason}");
-        // Only this thread sets the reason.
-        let _ = shared.failed.set(reason);
+        shared.fail(reason);
     };
     Ok(std::thread::Builder::new().name("model".to_owned()).spawn(thread)?)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-    use std::sync::{Arc, OnceLock};
     use std::time::Duration;
 
-    use super::{Shared, spawn};
-    use crate::metrics::ModelMetrics;
-    use crate::queue::Queue;
+    use super::{Settings, Shared, spawn};
 
     #[test]
     fn a_model_whose_thread_fails_is_marked() {
-        let shared = || {
-            Arc::new(Shared {
-                queue: Queue::new(1, 1),
-                metrics: ModelMetrics::default(),
-                client_timeout: Duration::from_secs(1),
-                failed: OnceLock::new(),
-                stopping: AtomicBool::new(false),
-            })
+        let second = Duration::from_secs(1);
+        let settings = Settings {
+            host: String::new(),
+            port: 0,
+            queue: 1,
+            max_body: 1,
+            max_tokens: None,
+            api_key: None,
+            cors: None,
+            client_timeout: second,
+            grace: second,
+            connections: 1,
         };
         let run = |work: fn() -> Result<(), drift_chat::Error>| {
-            let shared = shared();
+            let shared = Shared::new(1, &settings);
             spawn("model", &shared, work).unwrap().join().unwrap();
             shared.failure().map(str::to_owned)
         };

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
 
 use crate::api_error::ApiError;
-use crate::generation::Format;
+use crate::format::Format;
 use crate::job::Event;
 
 /// Creates a response that streams a completion. `first` is the first event.

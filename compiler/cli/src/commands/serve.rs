@@ -89,7 +89,7 @@ pub(crate) fn run(args: ServeArgs, out: &mut Out) -> Result<()> {
         // A closed standard output does not stop the server.
         let _ = writeln!(out, "http://{address}").and_then(|()| out.flush());
     })
-    .map_err(failure)
+    .map_err(|error| failure(&error))
 }
 
 /// Loads a model.
@@ -99,8 +99,8 @@ fn open(argument: &str, load: &LoadArgs, slots: usize) -> Result<Model> {
         return Err(Failure::usage(format!("{argument} gives no valid name")).help("write NAME=PATH"));
     }
     let OpenedBundle { path, bundle, options } = load.open(&path)?;
-    let functions = bundle.manifest().variants.iter().flat_map(|variant| &variant.functions);
-    let is_language = functions.into_iter().any(|function| function.name == "decode");
+    let mut functions = bundle.manifest().variants.iter().flat_map(|variant| &variant.functions);
+    let is_language = functions.any(|function| function.name == "decode");
     let _progress = Progress::start("loading");
     let engine = if is_language {
         let encoder = PromptEncoder::from_bundle(&Bundle::open(&path)?)?;
@@ -108,7 +108,7 @@ fn open(argument: &str, load: &LoadArgs, slots: usize) -> Result<Model> {
         let options = Options { conversations: slots, ..options };
         let generator = Generator::new(Session::from_bundle(bundle, &options)?)?;
         let encoder = encoder.with_vocabulary(generator.vocabulary_size());
-        Engine::Language(Box::new(generator), encoder)
+        Engine::Language(Box::new(generator), Box::new(encoder))
     } else {
         let embedder = Embedder::new(Session::from_bundle(bundle, &options)?);
         let embedder =
@@ -132,7 +132,7 @@ fn name_and_path(argument: &str) -> (String, PathBuf) {
     }
 }
 
-fn failure(error: drift_serve::Error) -> Failure {
+fn failure(error: &drift_serve::Error) -> Failure {
     use drift_serve::Error as E;
     let message = error.to_string();
     match error {
