@@ -10,11 +10,14 @@ const COUPLED = false;
 const OUTPUT_STATES = 1u;
 const STATE_SETS = 1u;
 const LAST_DISPATCH = true;
+const LANES = 1u;
+const EXCHANGED = 0u;
 const DEPTH = (HIDDEN + 3u) / 4u;
 const COLUMNS = (GATES * HIDDEN + 3u) / 4u;
 const WIDTH = COLUMNS * 4u;
 const RESET_STATES = ROWS * DEPTH;
 const_assert ROWS > 0u && SPLIT > 0u && HIDDEN > 0u && (CELL != 1u || STATE_SETS == 2u);
+const_assert LANES == 1u || (SPLIT == 1u && THREADS % LANES == 0u && EXCHANGED % LANES == 0u && EXCHANGED <= DEPTH);
 fn steps() -> u32 { return 7u; }
 fn batch() -> u32 { return 3u; }
 fn first() -> u32 { return 0u; }
@@ -62,9 +65,13 @@ fn store(t: u32, d: u32, b: u32, j: u32, v: f32) {
 var<workgroup> states: array<vec4<f32>, RESET_STATES * STATE_SETS>;
 var<workgroup> cell_states: array<f32, ROWS * HIDDEN>;
 var<workgroup> sums: array<f32, SPLIT * ROWS * WIDTH>;
+fn state_of(own: vec4<f32>, i: u32) -> vec4<f32> { return own; }
 fn position(d: u32, s: u32, length: u32) -> u32 { return select(s, length - 1u - s, reversed(d) && s < length); }
 fn multiply(local: u32, s: u32, d: u32, b0: u32, base: u32, first: u32, end: u32) {
-    for (var at = local; at < (end - first) * SPLIT; at += THREADS) {
+    let items = (end - first) * SPLIT;
+    for (var offset = 0u; offset < items; offset += THREADS) {
+        if (LANES == 1u && offset + local >= items) { break; }
+        let at = min(offset + local, items - 1u);
         let column = first + at % (end - first);
         let split_index = at / (end - first);
         var acc: array<vec4<f32>, ROWS>;
@@ -75,7 +82,21 @@ fn multiply(local: u32, s: u32, d: u32, b0: u32, base: u32, first: u32, end: u32
                 acc[0u] = load_gates(position(d, s, length_of(b)), b, d, column);
             }
         }
-        for (var k4 = split_index; k4 < DEPTH; k4 += SPLIT) {
+        for (var k = 0u; k < EXCHANGED; k += LANES) {
+            var own: array<vec4<f32>, ROWS>;
+            { own[0u] = states[base + 0u * DEPTH + k + local % LANES]; }
+            {
+                let w0 = load_weights(d, (k + 0u) * 4u, column);
+                let w1 = load_weights(d, min((k + 0u) * 4u + 1u, HIDDEN - 1u), column);
+                let w2 = load_weights(d, min((k + 0u) * 4u + 2u, HIDDEN - 1u), column);
+                let w3 = load_weights(d, min((k + 0u) * 4u + 3u, HIDDEN - 1u), column);
+                {
+                    let h = state_of(own[0u], 0u);
+                    acc[0u] += h.x * w0 + h.y * w1 + h.z * w2 + h.w * w3;
+                }
+            }
+        }
+        for (var k4 = EXCHANGED + split_index; k4 < DEPTH; k4 += SPLIT) {
             let w0 = load_weights(d, k4 * 4u, column);
             let w1 = load_weights(d, min(k4 * 4u + 1u, HIDDEN - 1u), column);
             let w2 = load_weights(d, min(k4 * 4u + 2u, HIDDEN - 1u), column);
@@ -101,7 +122,8 @@ fn sum(r: u32, g: u32, j: u32) -> f32 {
     return total;
 }
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) { run(group, local); }
+fn run(group: vec3<u32>, local: u32) {
     let b0 = group.x * ROWS;
     let d = group.y;
     for (var i = local; i < ROWS * DEPTH * 4u; i += THREADS) {

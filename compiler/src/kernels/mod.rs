@@ -35,6 +35,7 @@ pub const KERNELS: &[Kernel] = &[
     matmul::matmul_coop::KERNEL,
     matmul::matmul_workgroup::KERNEL,
     conv::conv_coop::KERNEL,
+    matmul::matmul_broadcast::KERNEL,
     matmul::matmul::KERNEL,
     matmul::matmul_dot::KERNEL,
     conv::conv::KERNEL,

@@ -14,7 +14,7 @@ use crate::shader::access::Coordinates;
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::PANELS;
 use crate::shader::problem::Problem;
-use crate::shader::{Bound, Grid, LaunchDraft, Shader, ValueType};
+use crate::shader::{Bound, Grid, LaunchDraft, Need, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "recurrent",
@@ -35,6 +35,9 @@ config! {
         ROWS => rows: u32,
         /// Number of invocations among which the sum over the hidden units is split, for each vec4 of weight columns.
         SPLIT => split: u32,
+        /// Number of invocations of a subgroup that exchange the states they load. Absent if each invocation loads all
+        /// states.
+        LANES => lanes: Option<u32>,
     }
 }
 
@@ -69,9 +72,14 @@ impl Sizes {
         self.gates.saturating_mul(self.hidden).div_ceil(4)
     }
 
+    /// Returns the number of hidden units in vec4s.
+    fn depth(&self) -> u32 {
+        self.hidden.div_ceil(4)
+    }
+
     /// Returns the workgroup memory of the kernel `recurrent`, in bytes.
     fn memory(&self, op: &Recurrent, rows: u32, split: u32) -> u32 {
-        let states = self.hidden.div_ceil(4).saturating_mul(16 * state_sets(op));
+        let states = self.depth().saturating_mul(16 * state_sets(op));
         let sums = self.columns().saturating_mul(16).saturating_mul(split);
         states.saturating_add(sums).saturating_add(self.hidden.saturating_mul(4)).saturating_mul(rows)
     }
@@ -80,9 +88,12 @@ impl Sizes {
 /// Returns the maximum number of sequence steps per dispatch on a device that limits loop iterations. The steps use
 /// three quarters of the limit; the rest is for loops that are not counted here. A loop of n iterations counts as n + 1.
 fn steps_per_dispatch(op: &Recurrent, sizes: &Sizes, max_iterations: u32, config: Config) -> u32 {
-    let Config { threads, rows, split } = config;
+    let Config { threads, rows, split, lanes } = config;
     let each = |n: u32| n.div_ceil(threads.max(1));
-    let depth = sizes.hidden.div_ceil(4).div_ceil(split.max(1));
+    let depth = match lanes {
+        None => sizes.depth().div_ceil(split.max(1)),
+        Some(lanes) => sizes.depth() / lanes.max(1) + sizes.depth() % lanes.max(1),
+    };
     let products =
         each(sizes.columns().saturating_mul(split)).saturating_mul(depth.saturating_add(2)).saturating_add(1);
     let units = each(sizes.hidden.saturating_mul(rows));
@@ -116,6 +127,15 @@ impl Parameters for Params {
     const GROUP: &str = "recurrent";
 }
 
+/// Returns the time of the multiplications relative to a kernel in which every invocation loads all states. Four vec4
+/// multiply-adds need one vec4 of states. A subgroup that exchanges states loads it once and broadcasts it.
+fn state_read_ratio(problem: &Problem<'_>, lanes: Option<u32>) -> f64 {
+    let machine = &problem.target.machine;
+    let (loaded, shuffled) = (machine.uniform_read_fmas, machine.shuffle_fmas);
+    let read = lanes.map_or(loaded, |lanes| loaded / f64::from(lanes) + shuffled);
+    (4.0 + read) / (4.0 + loaded)
+}
+
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Recurrent(op) = problem.op else { return Vec::new() };
     let Some(sizes) = Sizes::from_problem(op, problem) else { return Vec::new() };
@@ -126,9 +146,14 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let (hidden, columns) = (f64::from(sizes.hidden), sizes.columns());
     let two_matmuls = state_sets(op) > 1;
     let bytes = problem.operands.get(1).map_or(4, |o| o.dtype.on_device().bytes()) as f64;
+    // A subgroup exchanges states only with a split of 1, because its invocations then need equal states.
+    let exchange = problem.target.shuffling_subgroup().filter(|lanes| (2..=sizes.depth()).contains(lanes));
+    let layouts =
+        [1u32, 2, 4, 8, 16].map(|split| (split, None)).into_iter().chain(exchange.map(|l| (1, Some(l))));
+    let layouts: Vec<(u32, Option<u32>)> = layouts.collect();
     let mut out = Vec::new();
     for threads in [16u32, 32, 64, 128, 256, 512, 1024] {
-        for split in [1u32, 2, 4, 8, 16] {
+        for &(split, shared) in &layouts {
             for rows in [1u32, 2, 4, 8] {
                 let memory = sizes.memory(op, rows, split);
                 let fits = threads <= limits.max_workgroup_invocations
@@ -136,9 +161,12 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                     && memory <= limits.max_workgroup_memory;
                 let lanes = columns.saturating_mul(split);
                 let wasted = i64::from(rows) >= 2 * batch.max(1)
-                    || split > 1 && (lanes > 2 * threads || split > sizes.hidden.div_ceil(4))
+                    || shared.is_some_and(|l| {
+                        !threads.is_multiple_of(l) || threads / l > limits.max_workgroup_subgroups
+                    })
+                    || split > 1 && (lanes > 2 * threads || split > sizes.depth())
                     || threads > 16 && threads >= lanes.max(sizes.hidden) * 2;
-                let config = Config { threads, rows, split };
+                let config = Config { threads, rows, split, lanes: shared };
                 let dispatch_steps =
                     f64::from(steps_per_dispatch(op, &sizes, limits.max_loop_iterations, config));
                 let dispatches = (steps / dispatch_steps).ceil().max(1.0);
@@ -152,8 +180,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let compute_units = f64::from(machine.compute_units.max(1));
                 let occupancy = (f64::from(threads) / f64::from(machine.invocations_per_unit)).min(1.0);
                 let products = 8.0 * f64::from(columns) * hidden * f64::from(rows);
-                let computing =
-                    products / (machine.peak.f32 / compute_units * p.unit_peak_ratio * occupancy).max(1e-3);
+                let peak = machine.peak.f32 / compute_units * p.unit_peak_ratio * occupancy;
+                let computing = products / peak.max(1e-3) * state_read_ratio(problem, shared);
                 let reading = 4.0 * f64::from(columns) * hidden * bytes
                     / (machine.cache_bandwidth_gb_s / compute_units).max(1e-3);
                 let rounds_per_step = (f64::from(lanes) / f64::from(threads)).ceil();
@@ -168,7 +196,9 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let estimate =
                     Estimate { latency: steps * step, ..Estimate::for_dispatches(problem, dispatches) };
                 let reason = format!(
-                    "{groups} workgroups of {rows} sequences, {steps} steps, {split} invocations per weight column"
+                    "{groups} workgroups of {rows} sequences, {steps} steps, {split} invocations per weight \
+                     column, states loaded by {} invocations",
+                    shared.unwrap_or(1)
                 );
                 out.push(Candidate::new(&config, estimate, reason));
             }
@@ -217,9 +247,12 @@ fn launch(
     [i, dispatch_steps, count]: [i64; 3],
     carried: &mut Option<Bound>,
 ) -> Result<LaunchDraft, OpError> {
-    let Config { threads, rows, split } = config;
+    let Config { threads, rows, split, lanes } = config;
     let mut shader = Shader::new(problem);
     config.declare(&mut shader);
+    if let Some(lanes) = lanes {
+        declare_exchange(&mut shader, sizes, lanes);
+    }
     shader.knob("HIDDEN", sizes.hidden);
     shader.knob("GATES", sizes.gates);
     shader.knob("OUTPUT_STATES", u32::try_from(op.states).unwrap_or(0));
@@ -277,7 +310,27 @@ fn launch(
     } else {
         Dim::known(0)
     };
-    Ok(shader.finish("recurrent", KERNEL.wgsl, grid, flops))
+    let mut launch = shader.finish("recurrent", KERNEL.wgsl, grid, flops);
+    launch.subgroup_size = lanes;
+    Ok(launch)
+}
+
+/// Declares the hooks with which the invocations of a subgroup exchange states. The index of an invocation follows from
+/// the index of its subgroup, because Vulkan does not have to order subgroups by `local_invocation_index`.
+fn declare_exchange(shader: &mut Shader<'_>, sizes: &Sizes, lanes: u32) {
+    shader.needs(&[Need::Subgroups, Need::SubgroupShuffle]);
+    shader.knob("EXCHANGED", sizes.depth() / lanes * lanes);
+    let state = "fn state_of(own: vec4<f32>, i: u32) -> vec4<f32> { return subgroupShuffle(own, i); }";
+    shader.replace("state_of", state.into());
+    shader.replace(
+        "main",
+        format!(
+            "@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_id) subgroup: u32, @builtin(subgroup_invocation_id) lane: u32) {{
+    run(group, subgroup * {lanes}u + lane);
+}}"
+        ),
+    );
 }
 
 fn names(list: &[&str]) -> Vec<String> {

@@ -2,7 +2,8 @@
 // computes ROWS sequences in one direction, up to the length of the longest sequence. The states of the sequences stay
 // in workgroup memory. In each step, every invocation multiplies the states by a vec4 of columns of the weights; SPLIT
 // invocations split the sum of a column. Then each invocation computes hidden units from the sums of their gates.
-// Loaded weights serve all ROWS sequences.
+// Loaded weights serve all ROWS sequences. Where shuffles are cheap, the invocations of a subgroup load different
+// states and exchange them.
 //
 // The compiler replaces the knobs, the sizes, the kind of cell, the activation functions and the hooks. The result of
 // `load_weights` past the last column is not used.
@@ -26,6 +27,10 @@ const OUTPUT_STATES = 0u;
 const STATE_SETS = 1u;
 /// True in the last dispatch of the node, false if another dispatch continues the sequences.
 const LAST_DISPATCH = true;
+/// Number of invocations of a subgroup that exchange the states they load; 1 if each invocation loads all states.
+const LANES = 1u;
+/// Number of vec4s of states that invocations exchange: a multiple of LANES, or 0 if LANES is 1.
+const EXCHANGED = 0u;
 
 const DEPTH = (HIDDEN + 3u) / 4u;
 const COLUMNS = (GATES * HIDDEN + 3u) / 4u;
@@ -33,6 +38,7 @@ const WIDTH = COLUMNS * 4u;
 /// Index in `states`, in vec4s, at which the states multiplied by the reset gate start.
 const RESET_STATES = ROWS * DEPTH;
 const_assert ROWS > 0u && SPLIT > 0u && HIDDEN > 0u && (CELL != 1u || STATE_SETS == 2u);
+const_assert LANES == 1u || (SPLIT == 1u && THREADS % LANES == 0u && EXCHANGED % LANES == 0u && EXCHANGED <= DEPTH);
 
 @group(0) @binding(0) var<storage, read> gates: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> weights: array<vec4<f32>>;
@@ -80,6 +86,9 @@ var<workgroup> states: array<vec4<f32>, RESET_STATES * STATE_SETS>;
 var<workgroup> cell_states: array<f32, ROWS * HIDDEN>;
 var<workgroup> sums: array<f32, SPLIT * ROWS * WIDTH>;
 
+/// Returns the vec4 of states that invocation `i` of the subgroup loaded.
+fn state_of(own: vec4<f32>, i: u32) -> vec4<f32> { return own; }
+
 /// Returns the position in a sequence of `length` steps that step `s` computes. A reversed direction counts from the
 /// end.
 fn position(d: u32, s: u32, length: u32) -> u32 { return select(s, length - 1u - s, reversed(d) && s < length); }
@@ -87,7 +96,11 @@ fn position(d: u32, s: u32, length: u32) -> u32 { return select(s, length - 1u -
 /// Multiplies the states from index `base` by columns `first..end` (in vec4s) of the recurrent weights, and adds the
 /// products of input and weights that `load_gates` returns.
 fn multiply(local: u32, s: u32, d: u32, b0: u32, base: u32, first: u32, end: u32) {
-    for (var at = local; at < (end - first) * SPLIT; at += THREADS) {
+    let items = (end - first) * SPLIT;
+    for (var offset = 0u; offset < items; offset += THREADS) {
+        if (LANES == 1u && offset + local >= items) { break; }
+        // With exchanged states, invocations past the last column repeat it.
+        let at = min(offset + local, items - 1u);
         let column = first + at % (end - first);
         let split_index = at / (end - first);
         var acc: array<vec4<f32>, ROWS>;
@@ -99,7 +112,24 @@ fn multiply(local: u32, s: u32, d: u32, b0: u32, base: u32, first: u32, end: u32
                 acc[r] = load_gates(position(d, s, length_of(b)), b, d, column);
             }
         }
-        for (var k4 = split_index; k4 < DEPTH; k4 += SPLIT) {
+        for (var k = 0u; k < EXCHANGED; k += LANES) {
+            var own: array<vec4<f32>, ROWS>;
+            // unroll
+            for (var r = 0u; r < ROWS; r++) { own[r] = states[base + r * DEPTH + k + local % LANES]; }
+            // unroll
+            for (var i = 0u; i < LANES; i++) {
+                let w0 = load_weights(d, (k + i) * 4u, column);
+                let w1 = load_weights(d, min((k + i) * 4u + 1u, HIDDEN - 1u), column);
+                let w2 = load_weights(d, min((k + i) * 4u + 2u, HIDDEN - 1u), column);
+                let w3 = load_weights(d, min((k + i) * 4u + 3u, HIDDEN - 1u), column);
+                // unroll
+                for (var r = 0u; r < ROWS; r++) {
+                    let h = state_of(own[r], i);
+                    acc[r] += h.x * w0 + h.y * w1 + h.z * w2 + h.w * w3;
+                }
+            }
+        }
+        for (var k4 = EXCHANGED + split_index; k4 < DEPTH; k4 += SPLIT) {
             let w0 = load_weights(d, k4 * 4u, column);
             let w1 = load_weights(d, min(k4 * 4u + 1u, HIDDEN - 1u), column);
             let w2 = load_weights(d, min(k4 * 4u + 2u, HIDDEN - 1u), column);
@@ -130,7 +160,9 @@ fn sum(r: u32, g: u32, j: u32) -> f32 {
 }
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) { run(group, local); }
+
+fn run(group: vec3<u32>, local: u32) {
     let b0 = group.x * ROWS;
     let d = group.y;
     for (var i = local; i < ROWS * DEPTH * 4u; i += THREADS) {

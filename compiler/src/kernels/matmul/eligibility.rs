@@ -67,6 +67,8 @@ const fn rule(
 const RULES: &[Rule] = &[
     // Kernel, minimum M, maximum M without and with fused operations, weights.
     rule("matmul", 0, [ANY, 0], &[Unquantized, StreamedF16, OtherQuantized]),
+    // Kernels for few rows read the constant at least as fast.
+    rule("matmul_broadcast", MAX_SMALL_M + 1, [ANY, 0], &[Unquantized]),
     rule("matmul_coop", 0, [ANY, 0], &[Unquantized, OtherQuantized]),
     rule("matmul_workgroup", 0, [ANY, 0], UNQUANTIZED),
     rule("matmul_dot", 0, [ANY, 0], UNQUANTIZED),

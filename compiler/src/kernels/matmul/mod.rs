@@ -3,6 +3,7 @@
 mod eligibility;
 #[expect(clippy::module_inception, reason = "the family of kernels is named after its kernel `matmul`")]
 pub(super) mod matmul;
+pub(super) mod matmul_broadcast;
 pub(super) mod matmul_coop;
 pub(super) mod matmul_direct;
 pub(super) mod matmul_dot;
