@@ -206,7 +206,8 @@ fn draft_tokens_change_only_the_number_of_runs() {
 #[test]
 fn samples_depend_only_on_the_seed() {
     let toy = Toy { memory: false, ..Toy::default() };
-    let sampling = Sampling { temperature: 0.9, top_k: 12, top_p: 0.95, repetition_penalty: 1.1, seed: 7 };
+    let sampling =
+        Sampling { temperature: 0.9, top_k: 12, top_p: 0.95, min_p: 0.0, repetition_penalty: 1.1, seed: 7 };
     let request = Request { max_tokens: 60, sampling: sampling.clone(), ..Request::default() };
     let mut texts = Vec::new();
     for (frames, mut draft) in [
