@@ -22,6 +22,7 @@ pub struct Embedder {
     output: &'static str,
     /// True if the model has the input `token_type_ids`.
     has_types: bool,
+    size: usize,
     max_tokens: usize,
 }
 
@@ -41,10 +42,12 @@ impl Embedder {
     pub fn new(session: Session) -> Result<Self> {
         let not = |reason: &str| Error::NotAnEmbedder { reason: reason.to_owned() };
         let function = session.function(FUNCTION).map_err(|_| not("it has no function `main`"))?;
-        let output =
-            [POOLED, TOKENS].into_iter().find(|name| function.outputs.iter().any(|o| o.name == *name));
-        let output =
-            output.ok_or_else(|| not("it has no output `sentence_embedding` or `last_hidden_state`"))?;
+        let port = |name: &'static str| Some((name, function.outputs.iter().find(|port| port.name == name)?));
+        let (output, port) = port(POOLED)
+            .or_else(|| port(TOKENS))
+            .ok_or_else(|| not("it has no output `sentence_embedding` or `last_hidden_state`"))?;
+        let size = port.shape.last().and_then(|size| usize::try_from(size.as_constant()?).ok());
+        let size = size.ok_or_else(|| not(&format!("the size of `{output}` is not fixed")))?;
         let names: Vec<&str> = function.inputs.iter().map(|port| port.name.as_str()).collect();
         if !names.contains(&"input_ids") || !names.contains(&"attention_mask") {
             return Err(not("it has no inputs `input_ids` and `attention_mask`"));
@@ -64,7 +67,7 @@ impl Embedder {
             .ok_or_else(|| not("`input_ids` has no sequence axis"))?;
         let tokenizer = session.bundle().attachment("tokenizer.json")?.ok_or(Error::NoTokenizer)?;
         let tokenizer = Tokenizer::new(tokenizer, None, None)?;
-        Ok(Self { tokenizer, output, has_types, max_tokens, session })
+        Ok(Self { tokenizer, output, has_types, size, max_tokens, session })
     }
 
     /// Returns the session of the model.
@@ -75,6 +78,11 @@ impl Embedder {
     /// Returns the tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    /// Number of elements of an embedding.
+    pub fn size(&self) -> usize {
+        self.size
     }
 
     /// Maximum number of tokens of a text, including start and end tokens.
