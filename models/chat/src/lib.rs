@@ -83,7 +83,9 @@ impl Error {
     /// Advice for the user, in terms of the program `driftc`.
     pub fn help(&self) -> Option<&'static str> {
         match self {
-            Error::Runtime(_) | Error::Text(_) | Error::Transcript { .. } | Error::NoAnswer => None,
+            Error::Text(error) => error.help(),
+            // The runtime's errors compute their advice.
+            Error::Runtime(_) | Error::Transcript { .. } | Error::NoAnswer => None,
             Error::NoTokenizer => {
                 Some("compile the model again with tokenizer.json in its folder, or use token ids")
             }
