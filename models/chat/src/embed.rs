@@ -38,7 +38,7 @@ impl Embedder {
     /// Creates an embedder from a session.
     ///
     /// # Errors
-    /// If the bundle has no tokenizer, or its inputs and outputs are not those of a sentence-embedding model.
+    /// If the bundle has no tokenizer, or its inputs and outputs differ from a sentence-embedding model's.
     pub fn new(session: Session) -> Result<Self> {
         let not = |reason: &str| Error::NotAnEmbedder { reason: reason.to_owned() };
         let function = session.function(FUNCTION).map_err(|_| not("it has no function `main`"))?;
