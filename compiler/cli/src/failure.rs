@@ -68,6 +68,11 @@ impl Failure {
         self
     }
 
+    /// Sets the advice if there is any.
+    fn with_help(self, help: Option<String>) -> Self {
+        Self { help, ..self }
+    }
+
     /// Replaces the message and makes the old one the outermost reason.
     pub(crate) fn context(mut self, message: impl Into<String>) -> Self {
         let inner = std::mem::replace(&mut self.message, message.into());
@@ -104,6 +109,15 @@ impl Failure {
             Kind::Reported => return ExitCode::from(1),
             Kind::Input | Kind::Usage => {}
         }
+        let json = std::env::var_os(ERRORS).is_some_and(|format| format == "json");
+        let text = if json { self.json() } else { self.rendered() };
+        // Ignore a closed standard error.
+        let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), text.as_bytes());
+        ExitCode::from(if self.kind == Kind::Usage { 2 } else { 1 })
+    }
+
+    /// Returns the failure as text for people.
+    fn rendered(&self) -> String {
         let mut text = String::new();
         let reasons: Option<Box<Reason>> = self
             .reasons
@@ -114,11 +128,19 @@ impl Failure {
         if handler().render_report(&mut text, &diagnostic).is_err() {
             text = format!("  error: {}\n", self.message);
         }
-        // Ignore a closed standard error.
-        let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), text.as_bytes());
-        ExitCode::from(if self.kind == Kind::Usage { 2 } else { 1 })
+        text
+    }
+
+    /// Returns the failure as a line of JSON.
+    fn json(&self) -> String {
+        let Self { message, reasons, help, .. } = self;
+        format!("{}\n", serde_json::json!({ "error": message, "reasons": reasons, "help": help }))
     }
 }
+
+/// Environment variable for programs that run driftc. With the value `json`, the last line of standard error is the error
+/// as a JSON object: `error` (the message), `reasons` and `help`.
+const ERRORS: &str = "DRIFT_ERRORS";
 
 /// Renderer of failures: with colors and frames on a terminal, and as plain unwrapped lines elsewhere.
 fn handler() -> GraphicalReportHandler {
@@ -254,29 +276,16 @@ impl From<driftc::target::TargetError> for Failure {
 impl From<drift_runtime::Error> for Failure {
     fn from(error: drift_runtime::Error) -> Self {
         use drift_runtime::Error as E;
-        match &error {
-            E::Missing { .. } | E::NoSuchName { .. } | E::NoSuchFunction { .. } | E::NoSuchTarget { .. } => {
-                Self::usage(error.to_string())
-            }
-            E::Io { .. } => Self::input(error.to_string()).help("check the path and its permissions"),
-            E::EmptyPrompt | E::InvalidSampling { .. } => Self::usage(error.to_string()),
-            E::ContextFull { .. } => Self::input(error.to_string())
-                .help("compile the model with a longer context: --dim context=N"),
-            E::NotALanguageModel { .. } => Self::input(error.to_string())
-                .help("compile the language model without --dim seq and --dim batch to get its generation functions"),
-            E::NotABundle => Self::input(error.to_string())
-                .help("give a bundle, or a model: an .onnx file, a .gguf file or a Hugging Face folder"),
-            E::WrongType { expected, .. } => {
-                Self::input(error.to_string()).help(format!("save the array as {}", expected.name()))
-            }
-            E::OutOfBounds { symbol, given, min, max, .. }
-            | E::SymbolOutOfBounds { symbol, given, min, max } => {
-                let (low, high) = (min.min(given), max.max(given));
-                Self::input(error.to_string())
-                    .help(format!("compile the model with --dim {symbol}={low}..{high}"))
-            }
+        let failure = match &error {
+            E::Missing { .. }
+            | E::NoSuchName { .. }
+            | E::NoSuchFunction { .. }
+            | E::NoSuchTarget { .. }
+            | E::EmptyPrompt
+            | E::InvalidSampling { .. } => Self::usage(error.to_string()),
             _ => Self::input(error.to_string()),
-        }
+        };
+        failure.with_help(error.help())
     }
 }
 
@@ -286,13 +295,7 @@ impl From<drift_chat::Error> for Failure {
         match error {
             E::Runtime(error) => error.into(),
             E::Text(error) => error.into(),
-            other => {
-                let failure = Self::input(other.to_string());
-                match other.help() {
-                    Some(help) => failure.help(help),
-                    None => failure,
-                }
-            }
+            other => Self::input(other.to_string()).with_help(other.help().map(str::to_owned)),
         }
     }
 }
@@ -305,13 +308,6 @@ impl From<drift_text::Error> for Failure {
 
 impl From<&drift_text::Error> for Failure {
     fn from(error: &drift_text::Error) -> Self {
-        use drift_text::Error as E;
-        match error {
-            E::File { .. } => Self::input(error.to_string())
-                .help("download this file of the model again, then compile the model again"),
-            E::Template(_) => Self::input(error.to_string())
-                .help("use only roles that the template supports, or `driftc generate` without --chat and --system; to fix the template itself, edit it in the model's folder and compile the model again"),
-            E::Text(_) => Self::input(error.to_string()),
-        }
+        Self::input(error.to_string()).with_help(error.help().map(str::to_owned))
     }
 }

@@ -119,7 +119,7 @@ impl Chat {
         transcript::save(path, &self.messages)
     }
 
-    /// Replaces the messages by those of a file that [`Self::save`] wrote.
+    /// Replaces the messages by the messages of a file that [`Self::save`] wrote.
     ///
     /// # Errors
     /// If the file cannot be read or is not a conversation. The messages then stay.

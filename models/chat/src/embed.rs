@@ -22,6 +22,7 @@ pub struct Embedder {
     output: &'static str,
     /// True if the model has the input `token_type_ids`.
     has_types: bool,
+    size: usize,
     max_tokens: usize,
     /// Number of token ids of the tokenizer. The device must not read rows beyond the model's embeddings.
     vocabulary: usize,
@@ -39,14 +40,16 @@ impl Embedder {
     /// Creates an embedder from a session.
     ///
     /// # Errors
-    /// If the bundle has no tokenizer, or its inputs and outputs are not those of a sentence-embedding model.
+    /// If the bundle has no tokenizer, or its inputs and outputs differ from a sentence-embedding model's.
     pub fn new(session: Session) -> Result<Self> {
         let not = |reason: &str| Error::NotAnEmbedder { reason: reason.to_owned() };
         let function = session.function(FUNCTION).map_err(|_| not("it has no function `main`"))?;
-        let output =
-            [POOLED, TOKENS].into_iter().find(|name| function.outputs.iter().any(|o| o.name == *name));
-        let output =
-            output.ok_or_else(|| not("it has no output `sentence_embedding` or `last_hidden_state`"))?;
+        let port = |name: &'static str| Some((name, function.outputs.iter().find(|port| port.name == name)?));
+        let (output, port) = port(POOLED)
+            .or_else(|| port(TOKENS))
+            .ok_or_else(|| not("it has no output `sentence_embedding` or `last_hidden_state`"))?;
+        let size = port.shape.last().and_then(|size| usize::try_from(size.as_constant()?).ok());
+        let size = size.ok_or_else(|| not(&format!("the size of `{output}` is not fixed")))?;
         let names: Vec<&str> = function.inputs.iter().map(|port| port.name.as_str()).collect();
         if !names.contains(&"input_ids") || !names.contains(&"attention_mask") {
             return Err(not("it has no inputs `input_ids` and `attention_mask`"));
@@ -68,7 +71,7 @@ impl Embedder {
         let tokenizer = Tokenizer::new(tokenizer, None, None)?;
         let highest = tokenizer.highest().and_then(|id| usize::try_from(id).ok());
         let vocabulary = highest.map_or(0, |id| id.saturating_add(1));
-        Ok(Self { tokenizer, output, has_types, max_tokens, vocabulary, session })
+        Ok(Self { tokenizer, output, has_types, size, max_tokens, vocabulary, session })
     }
 
     /// Returns the session of the model.
@@ -79,6 +82,11 @@ impl Embedder {
     /// Returns the tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    /// Number of elements of an embedding.
+    pub fn size(&self) -> usize {
+        self.size
     }
 
     /// Maximum number of tokens of a text, including start and end tokens.

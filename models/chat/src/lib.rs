@@ -86,7 +86,9 @@ impl Error {
     /// Advice for the user, in terms of the program `driftc`.
     pub fn help(&self) -> Option<&'static str> {
         match self {
-            Error::Runtime(_) | Error::Text(_) | Error::NoAnswer => None,
+            Error::Text(error) => error.help(),
+            // The runtime's errors compute their advice.
+            Error::Runtime(_) | Error::NoAnswer => None,
             Error::Transcript { .. } => Some("check the path, its permissions and the content of the file"),
             Error::NoTokenizer => {
                 Some("compile the model again with tokenizer.json in its folder, or use token ids")

@@ -36,5 +36,18 @@ pub enum Error {
     Template(String),
 }
 
+impl Error {
+    /// Advice for the user, in terms of the program `driftc`.
+    pub fn help(&self) -> Option<&'static str> {
+        match self {
+            Error::File { .. } => Some("download this file of the model again, then compile the model again"),
+            Error::Template(_) => Some(
+                "use only roles that the template supports, or `driftc generate` without --chat and --system; to fix the template itself, edit it in the model's folder and compile the model again",
+            ),
+            Error::Text(_) => None,
+        }
+    }
+}
+
 /// Result type of the functions of `drift-text`.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,14 +1,15 @@
 // C interface of driftc's runtime. cbindgen generates this file from runtime/c/src; `make bless` updates it.
 //
 // Functions that can fail return a drift_Status. drift_last_error() returns a message for the last failure on this
-// thread: what failed, and what to do. No call ends the process.
+// thread: what failed, and what to do; drift_last_help() returns further advice or null. No call ends the process.
 //
-// Sessions, arrays and generators are handles. A call with a closed handle is an error. One thread at a time uses a
-// session: a call while another thread is in a call for the same session returns DRIFT_STATUS_BUSY and changes
-// nothing. Different sessions may run on different threads at the same time.
+// Sessions, arrays, generators, chats, tokenizers and embedders are handles. A call with a closed handle is an error.
+// One thread at a time uses a session: a call while another thread is in a call for the same session returns
+// DRIFT_STATUS_BUSY and changes nothing. Different sessions may run on different threads at the same time.
 //
 // Functions for language models need a library with the feature `generator`: drift_generate, drift_set_text,
-// drift_text, and functions whose name contains `generator`.
+// drift_text, and functions whose name contains `generator`. Functions for texts need the feature `text`, which
+// includes `generator`: drift_attachment, and functions whose name contains `chat`, `tokenizer` or `embedder`.
 //
 // The library keeps no pointer after a call returns. Names are UTF-8 and end with a zero byte.
 
@@ -69,6 +70,18 @@ typedef enum {
   // The callback for tokens returned 0.
   DRIFT_ENDED_CALLER = 2,
 } drift_Ended;
+
+// Reason why an answer ended.
+typedef enum {
+  // The model generated an end token.
+  DRIFT_FINISH_END_TOKEN = 0,
+  // The text reached a stop string.
+  DRIFT_FINISH_STOP_STRING = 1,
+  // `max_tokens` tokens were generated.
+  DRIFT_FINISH_LENGTH = 2,
+  // The callback returned 0.
+  DRIFT_FINISH_CANCELLED = 3,
+} drift_Finish;
 
 typedef enum {
   DRIFT_DIRECTION_INPUT = 0,
@@ -182,6 +195,8 @@ typedef struct {
   float temperature;
   // Probability mass of the most likely tokens to sample from; 1 means all tokens, and 0 counts as 1.
   float top_p;
+  // Minimum probability of a token, relative to the probability of the most likely token; 0 means no minimum.
+  float min_p;
   // Penalty factor for tokens that the text contains: divides their positive logits and multiplies their negative
   // ones. 1 means no penalty, and 0 counts as 1.
   float repetition_penalty;
@@ -208,6 +223,74 @@ typedef struct {
   uint64_t decode_ns;
 } drift_Generated;
 
+// Handle of a chat: a language model on a device, with the messages of a conversation. The id 0 stands for no chat.
+typedef struct {
+  uint64_t id;
+} drift_Chat;
+
+// Parameters of an answer. If all fields except `max_tokens` are zero, sampling is greedy.
+typedef struct {
+  size_t max_tokens;
+  // Stop strings, which end the answer and are not part of it. Null if `stop_count` is 0.
+  const char *const *stops;
+  size_t stop_count;
+  // Number of most likely tokens to sample from; 0 means all tokens.
+  size_t top_k;
+  // Seed of the random numbers. Equal seeds give equal texts.
+  uint64_t seed;
+  // Temperature: divisor of the logits before sampling; 0 always selects the most likely token.
+  float temperature;
+  // Probability mass of the most likely tokens to sample from; 1 means all tokens, and 0 counts as 1.
+  float top_p;
+  // Minimum probability of a token, relative to the probability of the most likely token; 0 means no minimum.
+  float min_p;
+  // Penalty factor for tokens that the conversation contains: divides their positive logits and multiplies their
+  // negative ones. 1 means no penalty, and 0 counts as 1.
+  float repetition_penalty;
+} drift_TextRequest;
+
+// Callback for `size` bytes of an answer: UTF-8 without a zero byte at the end, valid until the callback returns. The
+// text is empty while the model reads the prompt. `user` is the pointer that was passed with the callback. If the
+// callback returns 0, the answer ends.
+typedef int (*drift_EachText)(const char *text, size_t size, void *user);
+
+// Result of an answer.
+typedef struct {
+  drift_Finish finish;
+  // Index of the stop string that ended the answer; 0 if no stop string did.
+  size_t stop;
+  // Number of generated tokens, including an end token.
+  size_t tokens;
+  // Number of tokens of the prompt that the KV cache lacked at the start, so that the model evaluated them.
+  size_t prompt_tokens;
+  // Nanoseconds from the start of the generation to the first generated token.
+  uint64_t prompt_ns;
+  // Nanoseconds from the first to the last generated token.
+  uint64_t decode_ns;
+} drift_Answered;
+
+// Message of a conversation: UTF-8 texts without a zero byte at the end. They are valid until the next call for the
+// chat.
+typedef struct {
+  // Role: `system`, `user` or `assistant`.
+  const char *role;
+  // Byte size of the role.
+  size_t role_size;
+  const char *content;
+  // Byte size of the content.
+  size_t content_size;
+} drift_Message;
+
+// Handle of a tokenizer. The id 0 stands for no tokenizer.
+typedef struct {
+  uint64_t id;
+} drift_Tokenizer;
+
+// Handle of an embedder: a sentence-embedding model on a device. The id 0 stands for no embedder.
+typedef struct {
+  uint64_t id;
+} drift_Embedder;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -215,6 +298,10 @@ extern "C" {
 // Returns the message of the last failed call on this thread. The string is valid until the next call on this thread
 // fails.
 const char *drift_last_error(void);
+
+// Returns advice on the last failed call on this thread, in terms of the program `driftc`, or null if there is none.
+// The string is valid until the next call on this thread fails.
+const char *drift_last_help(void);
 
 // Returns the name of the device, or null if the session is closed. The string is valid until the session is closed.
 const char *drift_device_name(drift_Session session);
@@ -434,6 +521,122 @@ drift_Status drift_generate(drift_Generator generator,
                             drift_Each callback,
                             void *user,
                             drift_Generated *generated);
+
+// Opens the bundle of a language model with a tokenizer and a chat template, with an empty conversation.
+// `options.frames` is the maximum number of decode steps in flight. `options` may be null. If `draft` is not 0, draft
+// tokens from an n-gram search in the text are used for speculative decoding.
+drift_Status drift_chat_open(const char *path,
+                             const drift_Options *options,
+                             uint8_t draft,
+                             drift_Chat *chat);
+
+// Closes a chat. Does nothing if the id is 0 or the chat is closed already.
+drift_Status drift_chat_close(drift_Chat chat);
+
+// Adds a message of the user, `size` bytes of UTF-8, and generates the answer. `callback` receives `user` and the
+// answer, piece by piece; it may be null, and must not call functions for this chat. `answered` receives the result,
+// or is null. If the call fails, or `callback` ends the answer before its first text, the message is not part of the
+// conversation.
+drift_Status drift_chat_say(drift_Chat chat,
+                            const char *text,
+                            size_t size,
+                            const drift_TextRequest *request,
+                            drift_EachText callback,
+                            void *user,
+                            drift_Answered *answered);
+
+// Generates the last answer again, and replaces it. drift_chat_say explains the parameters. If the call fails, or
+// `callback` ends the answer before its first text, the old answer stays.
+drift_Status drift_chat_regenerate(drift_Chat chat,
+                                   const drift_TextRequest *request,
+                                   drift_EachText callback,
+                                   void *user,
+                                   drift_Answered *answered);
+
+// Sets the system message, `size` bytes of UTF-8. If `text` is null, removes the system message. The other messages
+// stay.
+drift_Status drift_chat_system(drift_Chat chat,
+                               const char *text,
+                               size_t size);
+
+// Removes all messages except the system message.
+drift_Status drift_chat_reset(drift_Chat chat);
+
+// Describes one message of the conversation. `index` counts the messages from 0; the system message is the first. If
+// the index is out of range, the status is DRIFT_STATUS_REQUEST.
+drift_Status drift_chat_message(drift_Chat chat,
+                                size_t index,
+                                drift_Message *message);
+
+// Returns the number of tokens of the conversation that the KV cache holds, and the context length in tokens. Either
+// pointer may be null.
+drift_Status drift_chat_sizes(drift_Chat chat,
+                              size_t *tokens,
+                              size_t *context);
+
+// Saves the messages to a JSON file, a list of objects with `role` and `content`.
+drift_Status drift_chat_save(drift_Chat chat, const char *path);
+
+// Replaces the messages by the messages of a file that drift_chat_save wrote. If the call fails, the messages stay.
+drift_Status drift_chat_load(drift_Chat chat,
+                             const char *path);
+
+// Copies up to `capacity` bytes of a file that a bundle carries, such as `tokenizer.json` or `chat_template.jinja`.
+// `size` receives the byte size of the whole file, or is null. If the bundle does not carry the file, the status is
+// DRIFT_STATUS_REQUEST.
+drift_Status drift_attachment(const char *path,
+                              const char *name,
+                              void *bytes,
+                              size_t capacity,
+                              size_t *size);
+
+// Opens the tokenizer that a bundle carries. Needs no device.
+drift_Status drift_tokenizer_open(const char *path, drift_Tokenizer *tokenizer);
+
+// Closes a tokenizer. Does nothing if the id is 0 or the tokenizer is closed already.
+drift_Status drift_tokenizer_close(drift_Tokenizer tokenizer);
+
+// Returns the number of tokens in the vocabulary of a tokenizer, including special tokens.
+drift_Status drift_tokenizer_size(drift_Tokenizer tokenizer, size_t *vocabulary);
+
+// Encodes a text, `size` bytes of UTF-8, and copies up to `capacity` token ids. `count` receives the number of all
+// token ids, or is null. If `special` is not 0, the tokenizer adds its start and end tokens.
+drift_Status drift_tokenizer_encode(drift_Tokenizer tokenizer,
+                                    const char *text,
+                                    size_t size,
+                                    uint8_t special,
+                                    uint32_t *ids,
+                                    size_t capacity,
+                                    size_t *count);
+
+// Decodes `count` token ids, and copies up to `capacity` bytes of the text, which is UTF-8 without a zero byte at the
+// end. `size` receives the byte size of the whole text, or is null. Special tokens give no text.
+drift_Status drift_tokenizer_decode(drift_Tokenizer tokenizer,
+                                    const uint32_t *ids,
+                                    size_t count,
+                                    char *text,
+                                    size_t capacity,
+                                    size_t *size);
+
+// Opens the bundle of a sentence-embedding model with a tokenizer. `options` may be null.
+drift_Status drift_embedder_open(const char *path, const drift_Options *options, drift_Embedder *embedder);
+
+// Closes an embedder. Does nothing if the id is 0 or the embedder is closed already.
+drift_Status drift_embedder_close(drift_Embedder embedder);
+
+// Returns the number of elements of an embedding, and the maximum number of tokens of a text. Either pointer may be
+// null.
+drift_Status drift_embedder_sizes(drift_Embedder embedder,
+                                  size_t *size,
+                                  size_t *max_tokens);
+
+// Computes the embedding of a text, `size` bytes of UTF-8. `count` is the number of elements of `embedding`, which
+// drift_embedder_sizes returns.
+drift_Status drift_embedder_embed(drift_Embedder embedder,
+                                  const char *text,
+                                  size_t size,
+                                  float *embedding,
+                                  size_t count);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,17 +1,16 @@
 //! Text generation with language models. This module is part of builds with the Cargo feature `generator`.
 
 use crate::errors::{Result, argument, call};
-use crate::handles::{Table, lock, try_lock};
-use crate::pointers::{check, elements, elements_mut, put, text};
+use crate::handles::Shared;
+use crate::pointers::{check, elements, elements_mut, put, put_unless_null, text};
 use crate::runs::load;
 use crate::types::{Each, Ended, Generated, Generator, Options, Request, Status};
 use drift_runtime::{Bundle, Draft, Generator as Model, Sampling};
 use std::ffi::{c_char, c_void};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-static GENERATORS: Mutex<Table<Arc<Mutex<Model>>>> = Mutex::new(Table::new());
+static GENERATORS: Shared<Model> = Shared::new();
 
 /// Opens the bundle of a language model as a generator. `options.frames` is the maximum number of decode steps in
 /// flight. `options` may be null.
@@ -27,7 +26,7 @@ pub unsafe extern "C" fn drift_generator_open(
         let (path, options) = unsafe { (text("path", path)?, crate::runs::load_options(options)?) };
         let session = load(vec![Bundle::open(Path::new(path))?], &options)?.pop();
         let session = session.ok_or_else(|| argument("no bundle was opened"))?;
-        let id = lock(&GENERATORS).add(Arc::new(Mutex::new(Model::new(session)?)));
+        let id = GENERATORS.add(Model::new(session)?);
         // SAFETY: C passes memory for a generator.
         unsafe { put("generator", generator, Generator { id }) }
     })
@@ -37,20 +36,14 @@ pub unsafe extern "C" fn drift_generator_open(
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_generator_close(generator: Generator) -> Status {
     call(|| {
-        let closed = lock(&GENERATORS).remove(generator.id);
-        // Freed after the table's lock is released.
-        drop(closed);
+        GENERATORS.remove(generator.id);
         Ok(())
     })
 }
 
 /// Calls `work` with an open generator, and returns the status of the call.
 fn with(generator: Generator, work: impl FnOnce(&mut Model) -> Result<()>) -> Status {
-    call(|| {
-        let opened = lock(&GENERATORS).get(generator.id).cloned();
-        let opened = opened.ok_or_else(|| argument("the generator was closed or never opened"))?;
-        work(&mut *try_lock(&opened)?)
-    })
+    call(|| GENERATORS.with(generator.id, "generator", work))
 }
 
 /// Returns the vocabulary size (token ids are below it) and the context length in tokens. Either pointer may be null.
@@ -118,7 +111,6 @@ pub unsafe extern "C" fn drift_generate(
         // SAFETY: the callback accepts the `user` that C passes with it.
         let mut proceed = |token: u32| callback.is_none_or(|callback| unsafe { callback(token, user) } != 0);
         let report = model.generate(&request, &mut draft, &mut proceed)?;
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (ended, stop) = match report.stop_reason {
             drift_runtime::StopReason::StopToken(id) => (Ended::Stop, id),
             drift_runtime::StopReason::MaxTokens => (Ended::Length, 0),
@@ -144,14 +136,13 @@ unsafe fn generation_request(request: *const Request) -> Result<(drift_runtime::
     let Some(request) = request.first() else { return Err(argument("request is null")) };
     // SAFETY: C passes `stop_count` ids.
     let stop_tokens = unsafe { elements("stops", request.stops, request.stop_count) }?.to_vec();
-    let one_if_zero = |value: f32| if value == 0.0 { 1.0 } else { value };
     let sampling = Sampling {
         temperature: request.temperature,
         top_k: request.top_k,
         top_p: one_if_zero(request.top_p),
+        min_p: request.min_p,
         repetition_penalty: one_if_zero(request.repetition_penalty),
         seed: request.seed,
-        ..Sampling::default()
     };
     let draft = if request.draft == 0 { Draft::None } else { Draft::NGram };
     Ok((
@@ -165,11 +156,12 @@ unsafe fn generation_request(request: *const Request) -> Result<(drift_runtime::
     ))
 }
 
-/// Writes a result to memory of the caller, unless the pointer `to` is null.
-unsafe fn put_unless_null<T>(to: *mut T, value: T) -> Result<()> {
-    match to.is_null() {
-        true => Ok(()),
-        // SAFETY: C passes memory for a value.
-        false => unsafe { put("a pointer for a result", to, value) },
-    }
+/// Returns 1 instead of 0, which stands for the default of a parameter.
+pub(crate) fn one_if_zero(value: f32) -> f32 {
+    if value == 0.0 { 1.0 } else { value }
+}
+
+/// Converts a duration to nanoseconds.
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -73,6 +73,35 @@ impl<T> Table<T> {
     }
 }
 
+/// Table of values that threads use one at a time.
+#[cfg(feature = "generator")]
+pub(crate) struct Shared<T>(Mutex<Table<Arc<Mutex<T>>>>);
+
+#[cfg(feature = "generator")]
+impl<T> Shared<T> {
+    pub(crate) const fn new() -> Shared<T> {
+        Shared(Mutex::new(Table::new()))
+    }
+
+    pub(crate) fn add(&self, value: T) -> u64 {
+        lock(&self.0).add(Arc::new(Mutex::new(value)))
+    }
+
+    /// Removes a value. If another thread is in a call for the value, the value is freed when that call ends.
+    pub(crate) fn remove(&self, id: u64) {
+        let removed = lock(&self.0).remove(id);
+        // Freed after the table's lock is released.
+        drop(removed);
+    }
+
+    /// Calls `work` with a value. `what` names the kind of value in errors.
+    pub(crate) fn with(&self, id: u64, what: &str, work: impl FnOnce(&mut T) -> Result<()>) -> Result<()> {
+        let opened = lock(&self.0).get(id).cloned();
+        let opened = opened.ok_or_else(|| argument(format!("the {what} was closed or never opened")))?;
+        work(&mut *try_lock(&opened)?)
+    }
+}
+
 pub(crate) fn add_session(session: Session) -> u64 {
     let names = Names::from_session(&session);
     let state = State { session, tickets: Vec::new(), last_ticket: 0, labels: Vec::new() };
@@ -121,7 +150,7 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
                 "an earlier call for this session failed with an internal error; close the session",
             ),
         };
-        Failure { status, message: message.to_owned() }
+        Failure::new(status, message)
     })
 }
 

@@ -82,7 +82,7 @@ pub unsafe extern "C" fn drift_port(
         let (found, name) = found.ok_or_else(|| {
             let kind = if inputs { "inputs" } else { "outputs" };
             let message = format!("`{function}` has {} {kind}; index {index} is out of range", ports.len());
-            Failure { status: Status::Request, message }
+            Failure::new(Status::Request, message)
         })?;
         // SAFETY: C passes memory for a port.
         unsafe { put("port", port, describe(described, found, name)?) }
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn drift_symbol(
         let (found, name) = found.ok_or_else(|| {
             let message =
                 format!("`{function}` has {} symbols; index {index} is out of range", symbols.len());
-            Failure { status: Status::Request, message }
+            Failure::new(Status::Request, message)
         })?;
         // SAFETY: C passes memory for a symbol.
         unsafe { put("symbol", symbol, Symbol { name: name.as_ptr(), min: found.min, max: found.max }) }

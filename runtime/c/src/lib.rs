@@ -1,8 +1,9 @@
 //! The C interface of the runtime: the functions that `include/drift.h` declares.
 //!
-//! C calls the functions of `runs`, `arrays`, `generators` and `inspect`. Each of them passes a closure to
-//! `errors::call`, which converts errors and panics to a status and a message. `handles` looks up sessions by id, so a
-//! call with a closed handle is an error instead of a wild pointer. `pointers` converts the arguments to references.
+//! C calls the functions of `runs`, `arrays`, `generators`, `inspect`, `chats`, `tokenizers` and `embedders`. Each of
+//! them passes a closure to `errors::call`, which converts errors and panics to a status and a message. `handles` looks
+//! up sessions by id, so a call with a closed handle is an error instead of a wild pointer. `pointers` converts the
+//! arguments to references.
 //! The functions are unsafe because of their pointers: each must point to the number of elements that the next argument
 //! states, and strings must end with a zero byte. Null is an error unless the function says otherwise.
 
@@ -11,6 +12,10 @@
 #![allow(clippy::missing_safety_doc)]
 
 mod arrays;
+#[cfg(feature = "text")]
+mod chats;
+#[cfg(feature = "text")]
+mod embedders;
 mod errors;
 #[cfg(feature = "generator")]
 mod generators;
@@ -18,12 +23,23 @@ mod handles;
 mod inspect;
 mod pointers;
 mod runs;
+#[cfg(feature = "text")]
+mod text_types;
+#[cfg(feature = "text")]
+mod tokenizers;
 mod types;
 
 pub use arrays::{
     drift_array_free, drift_deliver, drift_device_output, drift_feed, drift_import_fd, drift_share_fd,
 };
-pub use errors::drift_last_error;
+#[cfg(feature = "text")]
+pub use chats::{
+    drift_chat_close, drift_chat_load, drift_chat_message, drift_chat_open, drift_chat_regenerate,
+    drift_chat_reset, drift_chat_save, drift_chat_say, drift_chat_sizes, drift_chat_system,
+};
+#[cfg(feature = "text")]
+pub use embedders::{drift_embedder_close, drift_embedder_embed, drift_embedder_open, drift_embedder_sizes};
+pub use errors::{drift_last_error, drift_last_help};
 #[cfg(feature = "generator")]
 pub use generators::{
     drift_generate, drift_generator_close, drift_generator_open, drift_generator_sizes, drift_set_text,
@@ -37,6 +53,13 @@ pub use runs::{
     drift_close, drift_input, drift_open, drift_open_bytes, drift_open_together, drift_output,
     drift_output_of, drift_read, drift_reset_states, drift_run, drift_run_timed, drift_set_symbol,
     drift_submit, drift_wait, drift_write,
+};
+#[cfg(feature = "text")]
+pub use text_types::{Answered, Chat, EachText, Embedder, Finish, Message, TextRequest, Tokenizer};
+#[cfg(feature = "text")]
+pub use tokenizers::{
+    drift_attachment, drift_tokenizer_close, drift_tokenizer_decode, drift_tokenizer_encode,
+    drift_tokenizer_open, drift_tokenizer_size,
 };
 pub use types::{
     Array, Direction, Dtype, Each, Ended, Generated, Generator, MAX_RANK, Options, Port, Progress, Request,

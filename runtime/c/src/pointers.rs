@@ -26,6 +26,28 @@ pub(crate) unsafe fn text_or_none<'a>(what: &str, pointer: *const c_char) -> Res
     }
 }
 
+/// Converts `size` bytes of UTF-8 to a string.
+#[cfg(feature = "text")]
+pub(crate) unsafe fn text_of<'a>(what: &str, first: *const c_char, size: usize) -> Result<&'a str> {
+    // SAFETY: C guarantees this number of bytes.
+    let bytes = unsafe { bytes(what, first.cast(), size) }?;
+    std::str::from_utf8(bytes).map_err(|_| argument(format!("{what} is not UTF-8")))
+}
+
+/// Converts `size` bytes of UTF-8 to a string; null becomes `None`.
+#[cfg(feature = "text")]
+pub(crate) unsafe fn text_of_or_none<'a>(
+    what: &str,
+    first: *const c_char,
+    size: usize,
+) -> Result<Option<&'a str>> {
+    match first.is_null() {
+        true => Ok(None),
+        // SAFETY: as above.
+        false => unsafe { text_of(what, first, size) }.map(Some),
+    }
+}
+
 /// Converts a pointer to `count` elements to a slice. The pointer may be null if `count` is 0.
 pub(crate) unsafe fn elements<'a, T>(what: &str, first: *const T, count: usize) -> Result<&'a [T]> {
     check(what, first, count)?;
@@ -65,6 +87,16 @@ pub(crate) unsafe fn put<T>(what: &str, to: *mut T, value: T) -> Result<()> {
     // SAFETY: C guarantees memory for a value, and `check` has checked the alignment.
     unsafe { to.write(value) };
     Ok(())
+}
+
+/// Writes a result to memory of the caller, unless the pointer `to` is null.
+#[cfg(feature = "generator")]
+pub(crate) unsafe fn put_unless_null<T>(to: *mut T, value: T) -> Result<()> {
+    match to.is_null() {
+        true => Ok(()),
+        // SAFETY: C passes memory for a value.
+        false => unsafe { put("a pointer for a result", to, value) },
+    }
 }
 
 /// Checks that a pointer can lead to `count` elements: not null, aligned, and within the address space.

@@ -100,6 +100,8 @@ pub struct Request {
     pub temperature: f32,
     /// Probability mass of the most likely tokens to sample from; 1 means all tokens, and 0 counts as 1.
     pub top_p: f32,
+    /// Minimum probability of a token, relative to the probability of the most likely token; 0 means no minimum.
+    pub min_p: f32,
     /// Penalty factor for tokens that the text contains: divides their positive logits and multiplies their negative
     /// ones. 1 means no penalty, and 0 counts as 1.
     pub repetition_penalty: f32,

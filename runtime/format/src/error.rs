@@ -127,6 +127,30 @@ impl Error {
     pub fn invalid(place: impl Into<String>, reason: impl Into<String>) -> Error {
         Error::Invalid { place: place.into(), reason: reason.into() }
     }
+
+    /// Advice for the user, in terms of the program `driftc`, where the message gives none.
+    pub fn help(&self) -> Option<String> {
+        match self {
+            Error::Io { .. } => Some("check the path and its permissions".to_owned()),
+            Error::ContextFull { .. } => {
+                Some("compile the model with a longer context: --dim context=N".to_owned())
+            }
+            Error::NotALanguageModel { .. } => Some(
+                "compile the language model without --dim seq and --dim batch to get its generation functions"
+                    .to_owned(),
+            ),
+            Error::NotABundle => {
+                Some("give a bundle, or a model: an .onnx file, a .gguf file or a Hugging Face folder".to_owned())
+            }
+            Error::WrongType { expected, .. } => Some(format!("save the array as {}", expected.name())),
+            Error::OutOfBounds { symbol, given, min, max, .. }
+            | Error::SymbolOutOfBounds { symbol, given, min, max } => {
+                let (low, high) = (min.min(given), max.max(given));
+                Some(format!("compile the model with --dim {symbol}={low}..{high}"))
+            }
+            _ => None,
+        }
+    }
 }
 
 fn list(names: &[String]) -> String {

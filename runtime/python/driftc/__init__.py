@@ -6,28 +6,44 @@
     with driftc.Session("model.drift") as session:
         outputs = session.run({"image": np.zeros((1, 3, 224, 224), np.float32)})
 
+Language models answer in text, and sentence-embedding models compute vectors of texts:
+
+    with driftc.Chat("smollm2.drift") as chat:
+        for piece in chat.say("What is the capital of France?"):
+            print(piece, end="", flush=True)
+    with driftc.Embedder("minilm.drift") as embedder:
+        vectors = embedder.embed(["A man eats.", "Someone has a meal."])
+
 Inputs are numpy arrays, or objects that support DLPack (``torch``, ``jax``). Outputs are numpy arrays; other libraries import
-them through DLPack (``torch.from_dlpack``). Errors are :class:`Error` (a ``RuntimeError``), ``TypeError`` for an array of the
-wrong type, and ``ValueError`` for an array of the wrong shape. Each message says where, why, and what to do.
+them through DLPack (``torch.from_dlpack``). Errors are :class:`Error` (a ``RuntimeError`` with ``message``, ``reasons`` and
+``help``), ``TypeError`` for an array of the wrong type, and ``ValueError`` for an array of the wrong shape.
 """
 
 from ._native import DeviceArray, Error, Ticket
+from .chat import Answer, Chat, Usage
 from .compiler import compile, inspect, targets, verify
 from .generator import Generated, Generator
 from .session import Port, Session, open_together
+from .text import Embedder, Tokenizer, attachment
 
 #: Version of the package and of the program.
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answer",
+    "Chat",
     "DeviceArray",
+    "Embedder",
     "Error",
     "Generated",
     "Generator",
     "Port",
     "Session",
     "Ticket",
+    "Tokenizer",
+    "Usage",
     "__version__",
+    "attachment",
     "compile",
     "inspect",
     "open_together",

@@ -33,7 +33,20 @@ DTYPE_NUMBERS = {name: number for number, name in enumerate(DTYPES)}
 
 
 class Error(RuntimeError):
-    """An error of driftc or its runtime. The message says where, why, and what to do."""
+    """An error of driftc or its runtime. ``str(error)`` has the message, the reasons and the advice."""
+
+    def __init__(self, message: str, *, reasons: Sequence[str] = (), help: str | None = None) -> None:
+        super().__init__(message)
+        #: What failed, and where.
+        self.message = message
+        #: Reasons of the failure, from the outermost to the innermost.
+        self.reasons = tuple(reasons)
+        #: Advice in terms of the program `driftc`, if there is any that the message does not give.
+        self.help = help
+
+    def __str__(self) -> str:
+        lines = [self.message, *(f"  {line}" for reason in self.reasons for line in reason.splitlines())]
+        return "\n".join(lines if self.help is None else [*lines, f"help: {self.help}"])
 
 
 #: Type of the callback for the progress of loading: pipelines that are created, pipelines to create, and an unused pointer.
@@ -90,6 +103,7 @@ class RequestStruct(ctypes.Structure):
         ("seed", c_uint64),
         ("temperature", c_float),
         ("top_p", c_float),
+        ("min_p", c_float),
         ("repetition_penalty", c_float),
         ("draft", c_uint8),
     ]
@@ -106,6 +120,40 @@ class GeneratedStruct(ctypes.Structure):
     ]
 
 
+class TextRequestStruct(ctypes.Structure):
+    _fields_ = [
+        ("max_tokens", c_size_t),
+        ("stops", POINTER(c_char_p)),
+        ("stop_count", c_size_t),
+        ("top_k", c_size_t),
+        ("seed", c_uint64),
+        ("temperature", c_float),
+        ("top_p", c_float),
+        ("min_p", c_float),
+        ("repetition_penalty", c_float),
+    ]
+
+
+class AnsweredStruct(ctypes.Structure):
+    _fields_ = [
+        ("finish", c_int),
+        ("stop", c_size_t),
+        ("tokens", c_size_t),
+        ("prompt_tokens", c_size_t),
+        ("prompt_ns", c_uint64),
+        ("decode_ns", c_uint64),
+    ]
+
+
+class MessageStruct(ctypes.Structure):
+    _fields_ = [
+        ("role", c_void_p),
+        ("role_size", c_size_t),
+        ("content", c_void_p),
+        ("content_size", c_size_t),
+    ]
+
+
 class TimeStruct(ctypes.Structure):
     _fields_ = [("label", c_char_p), ("start_ns", c_double), ("end_ns", c_double)]
 
@@ -113,9 +161,12 @@ class TimeStruct(ctypes.Structure):
 #: Type of the callback for a generated token. If the callback returns 0, the generation ends.
 Each = ctypes.CFUNCTYPE(c_int, c_uint32, c_void_p)
 
+#: Type of the callback for a piece of an answer: its address and byte size. If the callback returns 0, the answer ends.
+EachText = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p)
+
 
 class Handle(ctypes.Structure):
-    """A drift_Session, drift_Generator, drift_Array or drift_Ticket of the C interface: a struct with one id."""
+    """A drift_Session, drift_Generator, drift_Array or another handle of the C interface: a struct with one id."""
 
     _fields_ = [("id", c_uint64)]
 
@@ -151,6 +202,26 @@ _FUNCTIONS = {
     "text": [Handle, POINTER(c_uint32), c_size_t, POINTER(c_size_t)],
     "generate": [Handle, POINTER(RequestStruct), Each, c_void_p, POINTER(GeneratedStruct)],
     "share_fd": [_S, c_uint32, _SHAPE, c_size_t, POINTER(Handle), POINTER(c_int)],
+    "chat_open": [_N, POINTER(Options), c_uint8, POINTER(Handle)],
+    "chat_close": [Handle],
+    "chat_say": [Handle, c_char_p, c_size_t, POINTER(TextRequestStruct), EachText, c_void_p, POINTER(AnsweredStruct)],
+    "chat_regenerate": [Handle, POINTER(TextRequestStruct), EachText, c_void_p, POINTER(AnsweredStruct)],
+    "chat_system": [Handle, c_char_p, c_size_t],
+    "chat_reset": [Handle],
+    "chat_message": [Handle, c_size_t, POINTER(MessageStruct)],
+    "chat_sizes": [Handle, POINTER(c_size_t), POINTER(c_size_t)],
+    "chat_save": [Handle, _N],
+    "chat_load": [Handle, _N],
+    "attachment": [_N, _N, c_void_p, c_size_t, POINTER(c_size_t)],
+    "tokenizer_open": [_N, POINTER(Handle)],
+    "tokenizer_close": [Handle],
+    "tokenizer_size": [Handle, POINTER(c_size_t)],
+    "tokenizer_encode": [Handle, c_char_p, c_size_t, c_uint8, POINTER(c_uint32), c_size_t, POINTER(c_size_t)],
+    "tokenizer_decode": [Handle, POINTER(c_uint32), c_size_t, c_char_p, c_size_t, POINTER(c_size_t)],
+    "embedder_open": [_N, POINTER(Options), POINTER(Handle)],
+    "embedder_close": [Handle],
+    "embedder_sizes": [Handle, POINTER(c_size_t), POINTER(c_size_t)],
+    "embedder_embed": [Handle, c_char_p, c_size_t, POINTER(c_float), c_size_t],
 }
 
 
@@ -167,8 +238,9 @@ def _path() -> str:
 
 
 _library = ctypes.CDLL(_path())
-_library.drift_last_error.restype = c_char_p
-_library.drift_last_error.argtypes = []
+for _name in ("last_error", "last_help"):
+    getattr(_library, f"drift_{_name}").restype = c_char_p
+    getattr(_library, f"drift_{_name}").argtypes = []
 for _name in ("device_name", "target"):
     getattr(_library, f"drift_{_name}").restype = c_char_p
     getattr(_library, f"drift_{_name}").argtypes = [Handle]
@@ -187,15 +259,16 @@ def _bound(name: str) -> Any:
 calls = {name: _bound(name) for name in _FUNCTIONS}
 
 
-def message() -> str:
-    """Returns the message of the last failed call on this thread."""
-    return (_library.drift_last_error() or b"").decode()
+def failure() -> Error:
+    """Returns the error of the last failed call on this thread, with the library's message and advice."""
+    help = _library.drift_last_help()
+    return Error((_library.drift_last_error() or b"").decode(), help=None if help is None else help.decode())
 
 
 def check(status: int) -> None:
-    """Raises :class:`Error` with the library's message if the status of a call is an error."""
+    """Raises :class:`Error` if the status of a call is an error."""
     if status:
-        raise Error(message())
+        raise failure()
 
 
 class Owner:

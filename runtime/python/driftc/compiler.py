@@ -100,12 +100,26 @@ def program() -> str:
 
 def _json(command: Sequence[str]) -> Any:
     """Runs a command of `driftc` and returns its JSON output, even if the command failed after printing the output."""
+    environment = {**os.environ, "DRIFT_ERRORS": "json"}
     done = subprocess.run(
-        [program(), *command], capture_output=True, text=True, encoding="utf-8", check=False
+        [program(), *command], capture_output=True, text=True, encoding="utf-8", check=False, env=environment
     )
     with contextlib.suppress(ValueError):
         return json.loads(done.stdout)
-    raise Error(done.stderr.strip() or f"driftc {command[0]} ended with exit code {done.returncode} and no message")
+    raise _failure(done.stderr) or Error(
+        f"driftc {command[0]} ended with exit code {done.returncode} and no message"
+    )
+
+
+def _failure(stderr: str) -> Error | None:
+    """Converts what a failed command of `driftc` wrote to standard error: notes, and as the last line the error as JSON.
+    Command lines that the program cannot parse give an error as text."""
+    *_, last = stderr.strip().splitlines() or [""]
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        found = json.loads(last)
+        return Error(found["error"], reasons=found["reasons"], help=found["help"])
+    text = stderr.strip().removeprefix("error: ")
+    return Error(text) if text else None
 
 
 class _Files(contextlib.AbstractContextManager["_Files"]):

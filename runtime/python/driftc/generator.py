@@ -98,6 +98,7 @@ class Generator:
         temperature: float = 0.0,
         top_k: int = 0,
         top_p: float = 1.0,
+        min_p: float = 0.0,
         repetition_penalty: float = 1.0,
         seed: int = 0,
         draft: bool = False,
@@ -109,6 +110,7 @@ class Generator:
         :param temperature: divisor of the logits before sampling; 0 always selects the most likely token.
         :param top_k: number of most likely tokens to sample from; 0 means all tokens.
         :param top_p: probability mass of the most likely tokens to sample from; 1 means all tokens.
+        :param min_p: minimum probability of a token, relative to the probability of the most likely token; 0 means no minimum.
         :param repetition_penalty: penalty factor for tokens that the text contains: divides their positive logits and
             multiplies their negative ones; 1 means no penalty.
         :param seed: seed of the random numbers. Equal seeds give equal texts.
@@ -134,6 +136,7 @@ class Generator:
             seed=seed,
             temperature=temperature,
             top_p=top_p,
+            min_p=min_p,
             repetition_penalty=repetition_penalty,
             draft=draft,
         )

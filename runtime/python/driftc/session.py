@@ -29,7 +29,7 @@ from ._native import (
     calls,
     check,
     dims,
-    message,
+    failure,
     open_owners,
 )
 
@@ -254,8 +254,10 @@ class Session:
                 rank, bytes = len(shape), array.nbytes
                 status = _write(self._handle, described.name, port.text, port.code, dims(shape), rank, address, bytes)
             if status:
-                reason = message()
-                raise (ValueError if "takes shape" in reason or "dimension" in reason else Error)(reason)
+                error = failure()
+                if "takes shape" in error.message or "dimension" in error.message:
+                    raise ValueError(str(error))
+                raise error
 
     def submit(
         self,

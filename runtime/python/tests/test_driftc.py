@@ -1,7 +1,9 @@
 """Tests of the Python package: `python test_driftc.py`. Needs driftc, numpy, onnx and ml_dtypes."""
 
 import gc
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,8 @@ from onnx import TensorProto, helper
 import driftc
 
 TARGET = os.environ.get("DRIFT_TEST_TARGET", "lavapipe")
+#: Folder of a small language model without tokenizer.
+LLAMA = Path(__file__).parents[3] / "tests" / "language" / "llama"
 
 
 def model(elements=TensorProto.FLOAT, shape=("n", 3)) -> onnx.ModelProto:
@@ -24,6 +28,23 @@ def model(elements=TensorProto.FLOAT, shape=("n", 3)) -> onnx.ModelProto:
     ports = [helper.make_tensor_value_info(name, elements, list(shape)) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "twice", ports[:1], ports[1:])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def chat_model(folder: Path) -> Path:
+    """Returns the bundle of a language model whose tokens are the words w0, w1 and so on."""
+    path = folder / "chat.drift"
+    if path.exists():
+        return path
+    shutil.copytree(LLAMA, folder / "chat", ignore=shutil.ignore_patterns("*.npy"))
+    count = json.loads((LLAMA / "config.json").read_text())["vocab_size"]
+    words = {"type": "WordLevel", "vocab": {f"w{i}": i for i in range(count)}, "unk_token": "w0"}
+    parts = dict.fromkeys(["truncation", "padding", "normalizer", "decoder", "post_processor"])
+    tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": words}
+    (folder / "chat" / "tokenizer.json").write_text(json.dumps({**tokenizer, **parts}))
+    template = "{% for message in messages %}{{ message.content }} {% endfor %}"
+    (folder / "chat" / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    driftc.compile(folder / "chat", path, TARGET, dims={"context": 64})
+    return path
 
 
 class Package(unittest.TestCase):
@@ -88,7 +109,7 @@ class Package(unittest.TestCase):
                     session.run({"x": np.ones(shape, np.float32)})
             with self.assertRaisesRegex(TypeError, "takes float32, but the array given is object"):
                 session.run({"x": np.array([[None, 1, 2]])})
-            with self.assertRaisesRegex(ValueError, "compiled for 1..1024"):
+            with self.assertRaisesRegex(ValueError, r"compiled for 1..1024[^\n]*\nhelp: .*--dim n=1..1025"):
                 session.run({"x": np.ones((1025, 3), np.float32)})
             with self.assertRaisesRegex(driftc.Error, "no input `z`"):
                 session.run({"z": np.ones((2, 3), np.float32)})
@@ -100,8 +121,20 @@ class Package(unittest.TestCase):
             session.run({"x": np.ones((2, 3), np.float32)})
         with self.assertRaisesRegex(driftc.Error, "nowhere"):
             driftc.Session("/nowhere/at/all")
-        with self.assertRaisesRegex(driftc.Error, "no such target|there are|targets"):
+        with self.assertRaises(driftc.Error) as raised:
             driftc.compile(model(), self.path.with_name("no.drift"), "no such target")
+        error = raised.exception
+        self.assertEqual(error.message, "no target is called `no such target`")
+        self.assertRegex(error.reasons[0], "^known targets: .*lavapipe")
+        self.assertTrue(error.help)
+        self.assertEqual(str(error), f"{error.message}\n  {error.reasons[0]}\nhelp: {error.help}")
+        # The parser of command lines has no reasons and no help.
+        with self.assertRaisesRegex(driftc.Error, r"^invalid value 'f1' for '--precision"):
+            driftc.compile(model(), self.path.with_name("no.drift"), TARGET, precision="f1")
+        with self.assertRaises(driftc.Error) as raised:
+            driftc.Session(__file__)
+        self.assertIn("not a drift bundle", raised.exception.message)
+        self.assertIn("help: give a bundle", str(raised.exception))
         with self.assertRaisesRegex(TypeError, "a model must be"):
             driftc.compile(3, self.path, TARGET)
 
@@ -215,8 +248,7 @@ class Package(unittest.TestCase):
 
     def test_a_language_model_generates_tokens(self):
         path = self.path.with_name("llama.drift")
-        folder = Path(__file__).parents[3] / "tests" / "language" / "llama"
-        driftc.compile(folder, path, TARGET)
+        driftc.compile(LLAMA, path, TARGET)
         with driftc.Generator(path) as model:
             self.assertEqual(model.set_text([1, 2, 3]), 0)
             seen = []
@@ -234,6 +266,113 @@ class Package(unittest.TestCase):
                 model.set_text([model.vocabulary])
         with self.assertRaisesRegex(driftc.Error, "decode"):
             driftc.Generator(self.path)
+
+    def test_a_chat_answers_like_the_program(self):
+        path = chat_model(self.path.parent)
+        arguments = ["generate", path, "--chat", "--system", "w9 w8", "--prompt", "w3 w4", "--max-tokens", "12"]
+        command = [sys.executable, "-m", "driftc", *map(str, arguments)]
+        environment = {**os.environ, "XDG_CACHE_HOME": self.folder.name}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        with driftc.Chat(path, system="w9 w8") as chat:
+            answer = chat.say("w3 w4", max_tokens=12)
+            pieces = list(answer)
+            self.assertGreater(len(pieces), 6)
+            self.assertEqual("".join(pieces), answer.text)
+            self.assertEqual(answer.text.strip(), done.stdout.strip())
+            self.assertEqual((answer.finish, answer.stop, answer.usage.tokens), ("length", None, 12))
+            self.assertEqual(answer.usage.prompt_tokens, 4)
+            saved = chat.messages
+            self.assertEqual([message["role"] for message in saved], ["system", "user", "assistant"])
+            self.assertEqual(saved[2]["content"], answer.text)
+            self.assertGreater(chat.tokens, 4)
+            self.assertEqual(chat.context, 64)
+
+            words = answer.text.split()
+            stop = next(word for word in words[1:] if word != words[0])
+            again = chat.regenerate(max_tokens=12, stop=["absent", stop])
+            self.assertEqual(str(again), answer.text[: answer.text.index(stop)])
+            self.assertEqual((again.finish, again.stop), ("stop", stop))
+
+            chat.save(self.path.with_name("chat.json"))
+            self.assertEqual(json.loads(self.path.with_name("chat.json").read_text()), chat.messages)
+            chat.reset()
+            self.assertEqual(chat.messages, [{"role": "system", "content": "w9 w8"}])
+            chat.system = None
+            self.assertIsNone(chat.system)
+            chat.load(self.path.with_name("chat.json"))
+            self.assertEqual((chat.system, len(chat.messages)), ("w9 w8", 3))
+            with self.assertRaisesRegex(driftc.Error, "nowhere"):
+                chat.load("/nowhere/at/all")
+
+    def test_an_answer_is_cancelled_or_fails(self):
+        with driftc.Chat(chat_model(self.path.parent)) as chat:
+            answer = chat.say("w1", max_tokens=50)
+            first = next(answer)
+            answer.close()
+            self.assertEqual((answer.finish, answer.text.startswith(first)), ("cancelled", True))
+            self.assertEqual(chat.messages[1]["content"], answer.text)
+            self.assertLess(answer.usage.tokens, 50)
+            # Nobody refers to this answer any more.
+            chat.say("w2", max_tokens=50)
+            chat.reset()
+            self.assertEqual(chat.messages, [])
+            answer = chat.say("w1 " * 100)
+            with self.assertRaisesRegex(driftc.Error, "context is full.*\n?help: .*--dim context"):
+                list(answer)
+            answer.close()
+            with self.assertRaisesRegex(driftc.Error, "min_p"):
+                chat.say("w1", min_p=2.0, temperature=1.0).wait()
+            with self.assertRaisesRegex(ValueError, "zero byte"):
+                chat.say("w1", stop="a\0b")
+            self.assertEqual(chat.messages, [])
+            answer = chat.say("w1", max_tokens=40)
+            next(answer)
+            if answer._work.thread.is_alive():
+                with self.assertRaisesRegex(driftc.Error, "still being generated\nhelp: read"):
+                    chat.say("w2")
+            answer.close()
+        with self.assertRaisesRegex(driftc.Error, "closed"):
+            chat.messages
+        with self.assertRaisesRegex(driftc.Error, "no tokenizer"):
+            driftc.Chat(self.path)
+
+    def test_the_tokenizer_and_the_files_of_a_bundle(self):
+        path = chat_model(self.path.parent)
+        tokenizer = driftc.Tokenizer(path)
+        ids = tokenizer.encode("w5 w0 w7")
+        self.assertEqual((ids, tokenizer.decode(ids), tokenizer.count("w1 w1")), ([5, 0, 7], "w5 w0 w7", 2))
+        self.assertEqual(len(tokenizer), json.loads((LLAMA / "config.json").read_text())["vocab_size"])
+        with self.assertRaises(ValueError):
+            tokenizer.decode([-1])
+        self.assertIn("vocab", json.loads(driftc.attachment(path, "tokenizer.json"))["model"])
+        self.assertIsNone(driftc.attachment(path, "absent.txt"))
+        with self.assertRaises(driftc.Error):
+            driftc.attachment("/nowhere/at/all", "tokenizer.json")
+        with self.assertRaisesRegex(driftc.Error, "no tokenizer"):
+            driftc.Tokenizer(self.path)
+
+    def test_embeddings_match_a_session(self):
+        path = self.path.with_name("minilm.drift")
+        driftc.compile(os.environ["DRIFT_MINILM"], path, TARGET, dims={"seq": (1, 32)})
+        texts = ["A man is eating food.", "Someone has a meal."]
+        with driftc.Embedder(path) as embedder:
+            self.assertEqual((embedder.size, embedder.max_tokens), (384, 32))
+            found = embedder.embed(texts)
+            self.assertEqual((found.shape, found.dtype), ((2, 384), np.float32))
+            np.testing.assert_array_equal(embedder.embed(texts[1]), found[1:])
+            with self.assertRaisesRegex(driftc.Error, r"the text has \d+ tokens.*\nhelp: split the text"):
+                embedder.embed("word " * 40)
+        tokenizer = driftc.Tokenizer(path)
+        with driftc.Session(path) as session:
+            for text, row in zip(texts, found):
+                ids = np.array([tokenizer.encode(text)])
+                inputs = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
+                outputs = session.run(inputs)
+                np.testing.assert_array_equal(outputs["sentence_embedding"][0], row)
+                mean = outputs["last_hidden_state"][0].mean(axis=0)
+                np.testing.assert_allclose(row, mean / np.linalg.norm(mean), atol=1e-5)
+        with self.assertRaisesRegex(driftc.Error, "computes no embeddings"):
+            driftc.Embedder(self.path)
 
     def test_runs_in_flight(self):
         with driftc.Session(self.path, frames=2) as session:

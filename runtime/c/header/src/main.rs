@@ -8,7 +8,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(&folder);
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml"))?;
     let mut sources = cbindgen::Builder::new().with_config(config);
-    for name in ["types", "errors", "inspect", "runs", "arrays", "generators"] {
+    for name in [
+        "types",
+        "text_types",
+        "errors",
+        "inspect",
+        "runs",
+        "arrays",
+        "generators",
+        "chats",
+        "tokenizers",
+        "embedders",
+    ] {
         sources = sources.with_src(folder.join(format!("src/{name}.rs")));
     }
     sources.generate()?.write(std::io::stdout().lock());

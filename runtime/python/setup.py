@@ -1,0 +1,68 @@
+"""Builds the wheel: prints what takes long, and tags the wheel for every Linux that its programs run on. `pyproject.toml`
+describes the package."""
+
+import platform
+import sys
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
+
+#: Libraries that every manylinux system has, as far as programs in Rust use them.
+SYSTEM_LIBRARIES = {
+    "ld-linux-aarch64.so.1",
+    "ld-linux-x86-64.so.2",
+    "libc.so.6",
+    "libdl.so.2",
+    "libgcc_s.so.1",
+    "libm.so.6",
+    "libpthread.so.0",
+    "librt.so.1",
+}
+
+
+def needed_glibc(folder: Path) -> tuple[int, int] | None:
+    """Returns the oldest glibc that has all symbols of the programs and libraries in a folder, at least 2.17, the oldest that
+    Rust supports. Returns None if one of them needs a library that not every system has."""
+    from elftools.elf.elffile import ELFFile
+
+    oldest = (2, 17)
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        with path.open("rb") as file:
+            if file.read(4) != b"\x7fELF":
+                continue
+            elf = ELFFile(file)
+            dynamic = elf.get_section_by_name(".dynamic")
+            tags = [] if dynamic is None else dynamic.iter_tags("DT_NEEDED")
+            if not {tag.needed for tag in tags} <= SYSTEM_LIBRARIES:
+                return None
+            versions = elf.get_section_by_name(".gnu.version_r")
+            for _, symbols in [] if versions is None else versions.iter_versions():
+                for name in (symbol.name for symbol in symbols):
+                    if name.startswith("GLIBC_2."):
+                        oldest = max(oldest, (2, int(name.split(".")[1])))
+    return oldest
+
+
+class Wheel(bdist_wheel):
+    """ctypes loads the library, so one wheel serves every Python 3 (`py3-none`)."""
+
+    def run(self) -> None:
+        print(
+            "driftc: building the compiler and the runtime from source with cargo; this takes minutes. "
+            "`pip install -v` shows the progress.",
+            file=sys.stderr,
+            flush=True,
+        )
+        super().run()
+
+    def get_tag(self) -> tuple[str, str, str]:
+        *_, system = super().get_tag()
+        if sys.platform == "linux" and platform.libc_ver()[0] == "glibc":
+            glibc = needed_glibc(Path(self.bdist_dir))
+            if glibc is not None:
+                system = f"manylinux_{glibc[0]}_{glibc[1]}_{platform.machine()}"
+        return "py3", "none", system
+
+
+setup(cmdclass={"bdist_wheel": Wheel})
