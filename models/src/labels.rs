@@ -19,7 +19,7 @@ pub fn add_labels(folder: &Path, metadata: &mut Metadata) {
                 metadata.add(LABELS, &lines.join("\n"));
             }
             Err(reason) => {
-                metadata.notes.push(format!("the bundle leaves out the labels of {name}: {reason}"))
+                metadata.notes.push(format!("the bundle leaves out the labels of {name}: {reason}"));
             }
         }
     }

@@ -119,7 +119,7 @@ fn on_progress(options: &Options) -> Option<OnProgress> {
         // The closure takes the whole struct, which may move between threads, and not its pointer.
         let User(pointer) = &user;
         // SAFETY: the callback accepts the pointer that C passes with it.
-        unsafe { callback(pipelines, total, *pointer) }
+        unsafe { callback(pipelines, total, *pointer) };
     }))
 }
 
