@@ -54,9 +54,10 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<()> {
     if is_model(&args.path) {
         return model::run(args, out);
     }
-    if args.target.is_some() || args.options.has_input_options() {
-        return Err(Failure::usage("--target, --dim, --const and --like need a model, but this is a bundle")
-            .help("compile the model again with these options"));
+    args.options.refuse_for_bundle(&args.path)?;
+    if args.target.is_some() {
+        return Err(Failure::usage("--target needs a model, but this is a bundle")
+            .help("leave out --target: the command checks every variant of a bundle"));
     }
     let bundle = Bundle::open(&args.path)?;
     bundle.verify()?;

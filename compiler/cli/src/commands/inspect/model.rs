@@ -16,7 +16,7 @@ use driftc::language;
 
 use crate::failure::{Failure, Result};
 use crate::output::{Out, file_name};
-use crate::prompt_encoder::tokenizer_notes;
+use crate::tokenizer_notes::tokenizer_notes;
 use print::print;
 use report::{FileReport, LanguageReport, OnnxReport, OptionLines, PortReport, Problem, Report, SizeReport};
 
