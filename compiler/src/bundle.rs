@@ -1,6 +1,7 @@
 //! Assembly of a bundle: emits shaders, packs constants and streams them out, and converts plans to the format's
 //! records.
 
+mod constants;
 mod convert;
 mod function;
 mod images;

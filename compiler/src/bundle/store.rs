@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use drift_format::codec::BundleWriter;
 use drift_format::{Artifact, ArtifactKind, Hash};
 
+use super::constants::{Key, write_constants};
 use super::convert::{format_error, index};
-use super::weights::{Key, write_constants};
 use crate::emit::{Code, Language, Shader};
 use crate::error::{Error, Result};
 use crate::shader::pack::Packed;

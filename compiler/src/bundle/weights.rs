@@ -1,32 +1,21 @@
-//! Weight slots of a variant: buffers that hold packed constants. Packs constants, writes them as chunks of the bundle,
-//! and assigns the chunks to slots.
+//! Weight slots of a variant: buffers that hold packed constants.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
 
-use drift_format::codec::BundleWriter;
 use drift_format::{self as format, Binding, WeightPlacement, WeightSlot};
 
-use super::convert::{format_error, index};
+use super::constants::Key;
+use super::convert::index;
+use super::images;
 use super::store::Store;
-use super::{images, stream};
-use crate::error::{Error, OpError, Result};
+use crate::error::{Error, Result};
 use crate::plan::images::Image;
 use crate::plan::{Location, Plan};
-use crate::shader::pack::{Identity, Packed};
+use crate::shader::pack::Packed;
 use crate::target::TargetProfile;
 
 /// Alignment of chunks in a weight slot, a multiple of every device's binding alignment.
 const WEIGHT_ALIGNMENT: u64 = 256;
-
-/// Error that kept the weights from being written to the bundle.
-struct Refused(Error);
-
-impl From<OpError> for Refused {
-    fn from(e: OpError) -> Self {
-        Self(Error::internal("pack", e.0))
-    }
-}
 
 /// Location of a packed constant on the device.
 pub(super) enum Place {
@@ -40,9 +29,6 @@ pub(super) enum Place {
 /// another, so several slots load faster than one. The limit is large enough that the number of allocations stays
 /// small.
 const LARGEST_SLOT: u64 = 256 << 20;
-
-/// Identity of a packed constant, and the byte size of its chunk in the bundle.
-pub(super) type Key = (Identity, u64);
 
 /// Index of the bundle chunk of each packed constant. Functions and targets that read the same packed constant use one
 /// chunk. Keys contain addresses of constants, which stay valid because constants live until the bundle is written.
@@ -147,29 +133,4 @@ impl Weights {
 /// chunk is padded to the texture's size.
 fn key(packed: &Packed, image: Option<&Image>) -> Key {
     (packed.identity(), image.map_or(0, Image::bytes).max(packed.bytes()))
-}
-
-/// Packs constants and writes them as chunks of the bundle. Returns the indices of the chunks.
-pub(super) fn write_constants(writer: &mut BundleWriter, constants: &[(&Packed, &Key)]) -> Result<Vec<u32>> {
-    let packed = constants.iter().map(|(packed, _)| *packed);
-    let written = stream::stream(packed, |portions| write(writer, constants, portions));
-    written.map(|(chunks, _)| chunks).map_err(|e: Refused| e.0)
-}
-
-/// Writes constants as chunks of the bundle, each padded to the byte size in its key. Returns the indices of the
-/// chunks.
-fn write(
-    writer: &mut BundleWriter,
-    constants: &[(&Packed, &Key)],
-    portions: &stream::Portions,
-) -> std::result::Result<Vec<u32>, Refused> {
-    let each = constants.iter().map(|(packed, (_, bytes))| {
-        let fill = |out: &mut dyn Write| {
-            portions.write(out)?;
-            let padding = bytes.saturating_sub(packed.bytes());
-            std::io::copy(&mut std::io::repeat(0).take(padding), out).map(|_| ())
-        };
-        writer.chunk(fill).map_err(|e| Refused(format_error(e)))
-    });
-    each.collect()
 }

@@ -3,6 +3,7 @@
 
 mod function;
 mod function_print;
+mod function_report;
 mod opened;
 mod tokens;
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use super::function::{Load, Report};
+use super::function_report::{Load, Report};
 use super::opened::Size;
 use crate::failure::Result;
 use crate::output::{Out, bytes, nanoseconds, three_digits, time};

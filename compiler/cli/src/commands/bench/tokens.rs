@@ -9,8 +9,8 @@ use drift_runtime::{Draft, Generator, Request};
 use serde::Serialize;
 
 use super::BenchArgs;
-use super::function::Load;
 use super::function_print::print_load;
+use super::function_report::Load;
 use super::opened::{Opened, Size};
 use crate::failure::{Failure, Result};
 use crate::output::{Out, note, three_digits};
