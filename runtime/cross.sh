@@ -14,7 +14,7 @@ unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 # shellcheck disable=SC2086
 rustup target add $triples
 for triple in $triples; do
-    cargo check --quiet --manifest-path runtime/c/Cargo.toml --lib --target "$triple" --target-dir "$target"
+    cargo check --quiet --manifest-path runtime/c/Cargo.toml --no-default-features --features generator --lib --target "$triple" --target-dir "$target"
     cargo check --quiet --manifest-path runtime/Cargo.toml --lib --example embed --target "$triple" --target-dir "$target"
     echo "cross: $triple: checked"
 done
@@ -23,7 +23,7 @@ if ! command -v x86_64-w64-mingw32-gcc >/dev/null; then
     echo "cross: $windows: checked but not linked; install gcc-mingw-w64-x86-64"
     exit 0
 fi
-cargo build --quiet --manifest-path runtime/c/Cargo.toml --lib --target "$windows" --target-dir "$target"
+cargo build --quiet --manifest-path runtime/c/Cargo.toml --no-default-features --features generator --lib --target "$windows" --target-dir "$target"
 cargo build --quiet --manifest-path runtime/Cargo.toml --example embed --target "$windows" --target-dir "$target"
 x86_64-w64-mingw32-gcc -std=c99 -Wall -Wextra -Wpedantic -Werror -Iruntime/c/include runtime/c/examples/run.c \
     -o "$target/run.exe" -L"$target/$windows/debug" -l:drift.dll
