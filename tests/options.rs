@@ -339,10 +339,6 @@ fn other_files_are_named() {
         let run = format!("`driftc run {bundle}`");
         place.refused(&command, &[&format!("{bundle} is a bundle"), "takes a model", &inspect, &run]);
     }
-    for command in ["bench", "check"] {
-        let compile = format!("`driftc compile {m} -t here -o {}`", place.text("conv.drift"));
-        place.refused(&[command, &m], &["is an ONNX model", "takes a bundle", &compile]);
-    }
     let folder = place.0.path().join("hf");
     fs::create_dir(&folder).unwrap();
     let in_folder = |name: &str, content: &[u8]| -> PathBuf {

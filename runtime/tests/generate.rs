@@ -344,7 +344,7 @@ fn an_observer_stops_a_prompt() {
 #[test]
 fn an_observer_receives_the_logits_of_each_token() {
     let toy = Toy { memory: false, ..Toy::default() };
-    let expected = toy.greedy(&PROMPT, 50);
+    let expected = toy.greedy(&PROMPT, 45);
     let sampling = Sampling { temperature: 1.0, seed: 2, ..Sampling::default() };
     for (mut draft, sampling) in [(Draft::None, None), (Draft::NGram, None), (Draft::NGram, Some(sampling))] {
         let mut generator = load(toy, 2);
@@ -362,7 +362,7 @@ fn an_observer_receives_the_logits_of_each_token() {
             assert_eq!(logits.as_deref(), Some(&toy.logits(before)[..]), "token {at}");
             assert_eq!(*id, generator.tokens()[5 + at]);
         }
-        assert_eq!(generator.tokens()[..50] == expected, greedy);
+        assert_eq!(generator.tokens() == expected, greedy);
     }
 }
 

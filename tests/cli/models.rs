@@ -182,7 +182,7 @@ fn a_model_is_checked_without_a_bundle() {
     let errors = text(&done.stderr);
     assert_eq!(done.status.code(), Some(1), "{errors}");
     assert!(text(&done.stdout).contains("MadeUp") && errors.contains("driftc ops"), "{errors}");
-    refused(&["check", &file("add.drift"), "--dim", "n=1"], 2, "need a model");
+    refused(&["check", &file("add.drift"), "--dim", "n=1"], 2, "needs a model");
     refused(&["check", &add, "-t", "no-such-target"], 2, "no-such-target");
 }
 
@@ -221,7 +221,7 @@ fn a_model_is_measured_with_sizes_that_are_named() {
     assert_eq!(report["sizes"], serde_json::json!([{"name": "n", "value": 5, "from": "--dim"}]));
     let (report, _) = bench(&["--dim", "n=2..6"]);
     assert_eq!(report["sizes"], serde_json::json!([{"name": "n", "value": 6, "from": "upper bound"}]));
-    refused(&["bench", &file("add.drift"), "--like", "a=a.npy"], 2, "need a model");
+    refused(&["bench", &file("add.drift"), "--like", "a=a.npy"], 2, "needs a model");
 }
 
 #[test]

@@ -16,11 +16,11 @@ pub(crate) struct Row {
 const COMPILE: &[&str] = &["compile"];
 const RUN: &[&str] = &["run"];
 const TEXT: &[&str] = &["generate", "chat"];
+const BENCH: &[&str] = &["bench"];
 const RUN_AND_TEXT: &[&str] = &["run", "generate", "chat"];
 /// Commands that compile a model as `compile` does.
 const LIKE_COMPILE: &[&str] = &["estimate", "verify"];
 const NO_BUNDLE: Outcome = Fails("is a bundle, but");
-const ONLY_BUNDLE: Outcome = Fails("takes a bundle");
 const NEEDS_MODEL: Outcome = Fails("needs a model, but");
 
 const fn row(
@@ -47,9 +47,14 @@ const fn tested_row(commands: &'static [&'static str], option: &'static str, tes
     row(commands, option, [option; 4], [Elsewhere(test); 4])
 }
 
-/// A row of an option of `bench`.
+/// A row of an option of `bench`, which compiles models into bundles.
 const fn bench_row(option: &'static str, args: &'static str, outcome: Outcome) -> Row {
-    row(&["bench"], option, [args; 4], [ONLY_BUNDLE, ONLY_BUNDLE, ONLY_BUNDLE, outcome])
+    row(BENCH, option, [args; 4], [outcome, Like("ONNX"), Like("ONNX"), outcome])
+}
+
+/// A row of a model option of `bench`.
+const fn bench_model_row(option: &'static str, args: &'static str) -> Row {
+    row(BENCH, option, [args; 4], [Like("compile"), Like("compile"), Like("compile"), NEEDS_MODEL])
 }
 
 /// Outcome of an option that acts. Where the code of `compile` reads the option, only refusals are checked again.
@@ -235,6 +240,9 @@ const OTHER: &[Row] = &[
     tested_row(TEXT, "--temperature", "talk.rs"),
     tested_row(TEXT, "--top-k", "talk.rs"),
     tested_row(TEXT, "--top-p", "talk.rs"),
+    row(TEXT, "--min-p", ["--min-p 2"; 4], [Fails("min_p"); 4]),
+    tested_row(TEXT, "--stop", "talk.rs"),
+    tested_row(TEXT, "--system-file", "talk.rs"),
     row(
         TEXT,
         "--repetition-penalty",
@@ -243,13 +251,16 @@ const OTHER: &[Row] = &[
     ),
     row(TEXT, "--seed", ["--seed x"; 4], [Fails("invalid value 'x'"); 4]),
     tested_row(TEXT, "--draft", "talk.rs"),
+    tested_row(&["chat"], "--no-history", "talk/terminal.rs"),
     tested_row(&["generate"], "--prompt", "talk.rs"),
+    tested_row(&["generate"], "--prompt-file", "talk.rs"),
+    tested_row(&["generate"], "--json", "talk.rs"),
     tested_row(&["generate"], "--ids", "talk.rs"),
     tested_row(&["generate"], "--ids-out", "talk.rs"),
     tested_row(&["generate"], "--chat", "talk.rs"),
     bench_row("--function", "--function nope", Fails("no function `nope`")),
     bench_row("--dim", "--dim N=1", Shows("N=1")),
-    bench_row("--dim", "--dim N=1..2", Fails("N")),
+    row(BENCH, "--dim", ["--dim N=1..2"; 4], [Shows("N=2"), Like("ONNX"), Like("ONNX"), Fails("N")]),
     bench_row("--dim", "--dim Z=1", Fails("no symbolic size `Z`")),
     bench_row("--repeat", "--repeat 1 --json", Shows("\"runs\": 1")),
     bench_row("--top", "--top 1 --repeat 1", Acts),
@@ -258,6 +269,22 @@ const OTHER: &[Row] = &[
     bench_row("--pipeline-cache", "--repeat 1 --pipeline-cache {new}", Creates),
     bench_row("--profile", "--repeat 1 --profile nvidia-ada --json", Shows("\"profile\": \"nvidia-ada\"")),
     bench_row("--trace", "--repeat 1 --trace {new}", Creates),
+    bench_model_row("--const", "--const scale=2"),
+    bench_model_row("--like", "--like {x}"),
+    bench_model_row("--shape", "--shape x=N,3,6,4"),
+    bench_model_row("--precision", "--precision f16"),
+    bench_model_row("--weights", "--weights q8"),
+    bench_model_row("--calibrate", "--calibrate {ids}"),
+    bench_model_row("--kv-cache", "--kv-cache q8"),
+    bench_model_row("--batch-invariant", "--batch-invariant"),
+    row(
+        BENCH,
+        "--cache-dir",
+        ["--repeat 1 --cache-dir {new}"; 4],
+        [Creates, Like("ONNX"), Like("ONNX"), Fails("--cache-dir needs a model")],
+    ),
+    tested_row(BENCH, "--prompt-tokens", "cli/models.rs"),
+    tested_row(BENCH, "--decode-tokens", "cli/models.rs"),
     bench_row("--json", "--repeat 1 --json", Shows("\"floor_ms\"")),
 ];
 

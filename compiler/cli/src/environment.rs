@@ -32,6 +32,16 @@ pub(crate) const HOME: Variable = Variable {
     name: "HOME",
     about: "Home folder, whose subfolder .cache is the cache folder if no other variable names one.",
 };
+/// Format of errors, for programs that run driftc. The JSON object has `error` (the message), `reasons` and `help`.
+pub(crate) const ERRORS: Variable = Variable {
+    name: "DRIFT_ERRORS",
+    about: "With the value json, write an error as a JSON object in the last line of standard error.",
+};
+/// API key of the server.
+pub(crate) const API_KEY: Variable = Variable {
+    name: "DRIFTC_API_KEY",
+    about: "API key of driftc serve. Option --api-key overrides the variable.",
+};
 /// Device selection. The runtime reads this variable.
 const DEVICE: Variable = Variable {
     name: "DRIFT_DEVICE",
@@ -39,7 +49,8 @@ const DEVICE: Variable = Variable {
 };
 
 /// All variables, in the order of the manual pages.
-pub(crate) const VARIABLES: &[Variable] = &[DEVICE, CACHE_HOME, LOCAL_APP_DATA, HOME, NO_COLOR, VALIDATE];
+pub(crate) const VARIABLES: &[Variable] =
+    &[DEVICE, CACHE_HOME, LOCAL_APP_DATA, HOME, NO_COLOR, ERRORS, VALIDATE, API_KEY];
 
 impl Variable {
     /// Value of the variable. `None` if the variable is not set.

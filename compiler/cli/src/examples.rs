@@ -100,6 +100,16 @@ pub(crate) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "serve",
+        &[
+            example("Serve a model on this machine", "driftc serve model.gguf"),
+            example(
+                "Serve two models with four conversations each",
+                "driftc serve chat=model.drift embed=minilm --slots 4 --port 8000",
+            ),
+        ],
+    ),
+    (
         "perplexity",
         &[example(
             "Measure the loss of quantization",

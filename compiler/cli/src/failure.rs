@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
-use crate::environment::NO_COLOR;
+use crate::environment::{ERRORS, NO_COLOR};
 
 /// Result of a command: a value or a [`Failure`].
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -109,7 +109,7 @@ impl Failure {
             Kind::Reported => return ExitCode::from(1),
             Kind::Input | Kind::Usage => {}
         }
-        let json = std::env::var_os(ERRORS).is_some_and(|format| format == "json");
+        let json = ERRORS.value().is_some_and(|format| format == "json");
         let text = if json { self.json() } else { self.rendered() };
         // Ignore a closed standard error.
         let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), text.as_bytes());
@@ -137,10 +137,6 @@ impl Failure {
         format!("{}\n", serde_json::json!({ "error": message, "reasons": reasons, "help": help }))
     }
 }
-
-/// Environment variable for programs that run driftc. With the value `json`, the last line of standard error is the error
-/// as a JSON object: `error` (the message), `reasons` and `help`.
-const ERRORS: &str = "DRIFT_ERRORS";
 
 /// Renderer of failures: with colors and frames on a terminal, and as plain unwrapped lines elsewhere.
 fn handler() -> GraphicalReportHandler {

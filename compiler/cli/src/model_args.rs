@@ -67,8 +67,12 @@ impl ModelOptions {
 
     /// Fails if any of these options is given, because a bundle is compiled already.
     pub(crate) fn refuse_for_bundle(&self, bundle: &Path) -> Result<(), Failure> {
+        self.refuse(bundle, &[(!self.dims.is_empty(), "--dim")])
+    }
+
+    /// Fails if any of these options except `--dim` is given, or an option of `more`, because a bundle is compiled already.
+    pub(crate) fn refuse(&self, bundle: &Path, more: &[(bool, &str)]) -> Result<(), Failure> {
         let given = [
-            (!self.dims.is_empty(), "--dim"),
             (!self.consts.is_empty(), "--const"),
             (!self.likes.is_empty(), "--like"),
             (!self.shapes.is_empty(), "--shape"),
@@ -78,7 +82,8 @@ impl ModelOptions {
             (self.kv_cache.is_some(), "--kv-cache"),
             (self.batch_invariant, "--batch-invariant"),
         ];
-        let given: Vec<&str> = given.iter().filter(|(given, _)| *given).map(|(_, option)| *option).collect();
+        let given: Vec<&str> =
+            more.iter().chain(&given).filter(|(given, _)| *given).map(|(_, option)| *option).collect();
         let verb = match given.as_slice() {
             [] => return Ok(()),
             [_] => "needs",

@@ -1,6 +1,6 @@
 //! Errors as a status and a message of the calling thread. Panics become `DRIFT_STATUS_INTERNAL` and never reach C.
 
-use crate::handles::c_text;
+use crate::c_text::c_text;
 use crate::types::Status;
 use drift_runtime::Error;
 use std::cell::RefCell;

@@ -1,5 +1,6 @@
 //! Tables of open sessions and arrays. An id is never reused, so a call with a closed handle is an error.
 
+use crate::c_text::c_text;
 use crate::errors::{Failure, Result, argument};
 use crate::types::Status;
 use drift_runtime::{DeviceArray, Session, Ticket};
@@ -159,11 +160,6 @@ impl Opened {
     pub(crate) fn state(&self) -> Result<MutexGuard<'_, State>> {
         try_lock(&self.state)
     }
-}
-
-/// Converts a string to a C string. Zero bytes become spaces.
-pub(crate) fn c_text(text: &str) -> CString {
-    CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
 impl Names {

@@ -12,6 +12,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 mod arrays;
+mod c_text;
 #[cfg(feature = "text")]
 mod chats;
 #[cfg(feature = "text")]

@@ -1,7 +1,8 @@
 //! Opening bundles, writing inputs, running functions, reading outputs.
 
+use crate::c_text::c_text;
 use crate::errors::{Failure, Result, argument, call};
-use crate::handles::{self, State, c_text};
+use crate::handles::{self, State};
 use crate::inspect::dims;
 use crate::pointers::{bytes, bytes_mut, check, elements, elements_mut, put, text, text_or_none};
 use crate::types::{Options, Session, Status, Ticket, Time, View, host_type};

@@ -19,11 +19,11 @@ from ._native import (
     EachText,
     Error,
     Handle,
+    LoadOptions,
     MessageStruct,
     TextRequestStruct,
     calls,
     check,
-    options,
 )
 
 _FINISH = ["end", "stop", "length", "cancelled"]
@@ -184,9 +184,10 @@ class Chat:
         draft: bool = False,
         device: str | None = None,
         target: str | None = None,
-        pipeline_cache: str | os.PathLike[str] | None = None,
+        pipeline_cache: str | os.PathLike[str] | bool | None = True,
         frames: int = 4,
         trust_file: bool = False,
+        progress: Callable[[int, int], object] | None = None,
     ) -> None:
         """Loads the bundle of a language model. :class:`driftc.Session` explains the options of loading.
 
@@ -197,9 +198,9 @@ class Chat:
         self._handle = Handle()
         self._last: weakref.ref[Answer] | None = None
         self._thread: threading.Thread | None = None
-        cache = None if pipeline_cache is None else os.fspath(pipeline_cache)
-        load_options = options(device, target, cache, frames, trust_file)
-        check(calls["chat_open"](os.fsencode(bundle), byref(load_options), draft, byref(self._handle)))
+        path = os.fsencode(bundle)
+        options = LoadOptions(device, target, pipeline_cache, frames, trust_file, progress)
+        options.open([os.fspath(bundle)], lambda given: calls["chat_open"](path, given, draft, byref(self._handle)))
         if system is not None:
             self.system = system
 

@@ -6,11 +6,11 @@ import ctypes
 import os
 from ctypes import POINTER, byref, c_float, c_size_t, c_uint32
 from types import TracebackType
-from typing import Sequence
+from typing import Callable, Sequence
 
 import numpy as np
 
-from ._native import REQUEST, Handle, calls, check, options
+from ._native import REQUEST, Handle, LoadOptions, calls, check
 
 
 def attachment(bundle: str | os.PathLike[str], name: str) -> bytes | None:
@@ -88,14 +88,15 @@ class Embedder:
         *,
         device: str | None = None,
         target: str | None = None,
-        pipeline_cache: str | os.PathLike[str] | None = None,
+        pipeline_cache: str | os.PathLike[str] | bool | None = True,
         trust_file: bool = False,
+        progress: Callable[[int, int], object] | None = None,
     ) -> None:
         """Loads the bundle of a sentence-embedding model. :class:`driftc.Session` explains the options."""
         self._handle = Handle()
-        cache = None if pipeline_cache is None else os.fspath(pipeline_cache)
-        load_options = options(device, target, cache, 1, trust_file)
-        check(calls["embedder_open"](os.fsencode(bundle), byref(load_options), byref(self._handle)))
+        path = os.fsencode(bundle)
+        options = LoadOptions(device, target, pipeline_cache, 1, trust_file, progress)
+        options.open([os.fspath(bundle)], lambda given: calls["embedder_open"](path, given, byref(self._handle)))
         size, max_tokens = c_size_t(), c_size_t()
         check(calls["embedder_sizes"](self._handle, byref(size), byref(max_tokens)))
         #: Number of elements of an embedding, and maximum number of tokens of a text.

@@ -10,13 +10,12 @@ use drift_runtime::{Bundle, Generator, Options, Session};
 use drift_serve::{Engine, Model, Settings};
 
 use crate::cli_help::SERVER_OPTIONS;
+use crate::environment::API_KEY;
 use crate::failure::{Failure, Result};
 use crate::language::{LoadArgs, OpenedBundle};
 use crate::output::{Out, note};
 use crate::progress::Progress;
 
-/// Environment variable with the API key.
-const KEY_VARIABLE: &str = "DRIFTC_API_KEY";
 /// Maximum number of open connections.
 const CONNECTIONS: usize = 1024;
 
@@ -68,7 +67,7 @@ pub(crate) fn run(args: ServeArgs, out: &mut Out) -> Result<()> {
     let ServeArgs { models, load, slots, .. } = &args;
     let models = models.iter().map(|model| open(model, load, *slots)).collect::<Result<Vec<Model>>>()?;
     let seconds = |n: usize| Duration::from_secs(u64::try_from(n).unwrap_or(u64::MAX));
-    let variable = std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty());
+    let variable = API_KEY.value().and_then(|key| key.into_string().ok()).filter(|key| !key.is_empty());
     let settings = Settings {
         host: args.host,
         port: args.port,

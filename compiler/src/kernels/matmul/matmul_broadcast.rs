@@ -37,6 +37,9 @@ config! {
     }
 }
 
+/// Rows per invocation. The shader is unrolled over them, so drivers take long to compile it for more rows.
+const ROWS: u32 = 4;
+
 /// Columns per panel (block of columns) of the constant.
 const PANEL_COLUMNS: usize = 64;
 
@@ -96,33 +99,32 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let (m, columns) = (problem.max(&shape.sizes.m), problem.max(&shape.sizes.n.ceil_div(4)));
     let mut out = Vec::new();
     for threads in [shape.lanes, 4 * shape.lanes] {
-        for rows in [4u32, 8, 16] {
-            let possible = threads <= limits.max_workgroup_invocations
-                && threads <= limits.max_workgroup_size[0]
-                && threads / shape.lanes <= limits.max_workgroup_subgroups;
-            if !possible || rows > 4 && i64::from(rows) >= 2 * m {
-                continue;
-            }
-            let blocks = (m as f64 / f64::from(rows)).ceil();
-            let lanes = (columns as f64 / f64::from(threads)).ceil() * f64::from(threads) * blocks * batch;
-            let steps = f64::from(shape.depth.div_ceil(shape.lanes) * shape.lanes);
-            let flops = lanes * f64::from(rows) * steps * 32.0;
-            // Per step: four vec4 multiply-adds per row, one broadcast per row, the subgroup's share of the loads of
-            // the rows, and four loads of the constant.
-            let arithmetic = 4.0 * f64::from(rows);
-            let reads = f64::from(rows) * (machine.shuffle_fmas + 1.0 / f64::from(shape.lanes)) + 4.0;
-            let occupancy = (lanes / machine.invocations()).clamp(0.001, 1.0);
-            let efficiency = p.peak_ratio * occupancy * arithmetic / (arithmetic + reads);
-            let estimate = Estimate {
-                latency: waiting(problem, lanes, p.step_latencies * steps + p.fixed_latencies),
-                ..Estimate::roofline(problem, flops, problem.traffic() as f64, efficiency)
-            };
-            let reason = format!(
-                "{rows} rows per invocation, {lanes} invocations; subgroups of {} broadcast the rows",
-                shape.lanes
-            );
-            out.push(Candidate::new(&Config { threads, rows }, estimate, reason));
+        let possible = threads <= limits.max_workgroup_invocations
+            && threads <= limits.max_workgroup_size[0]
+            && threads / shape.lanes <= limits.max_workgroup_subgroups;
+        if !possible {
+            continue;
         }
+        let rows = ROWS;
+        let blocks = (m as f64 / f64::from(rows)).ceil();
+        let lanes = (columns as f64 / f64::from(threads)).ceil() * f64::from(threads) * blocks * batch;
+        let steps = f64::from(shape.depth.div_ceil(shape.lanes) * shape.lanes);
+        let flops = lanes * f64::from(rows) * steps * 32.0;
+        // Per step: four vec4 multiply-adds per row, one broadcast per row, the subgroup's share of the loads of
+        // the rows, and four loads of the constant.
+        let arithmetic = 4.0 * f64::from(rows);
+        let reads = f64::from(rows) * (machine.shuffle_fmas + 1.0 / f64::from(shape.lanes)) + 4.0;
+        let occupancy = (lanes / machine.invocations()).clamp(0.001, 1.0);
+        let efficiency = p.peak_ratio * occupancy * arithmetic / (arithmetic + reads);
+        let estimate = Estimate {
+            latency: waiting(problem, lanes, p.step_latencies * steps + p.fixed_latencies),
+            ..Estimate::roofline(problem, flops, problem.traffic() as f64, efficiency)
+        };
+        let reason = format!(
+            "{rows} rows per invocation, {lanes} invocations; subgroups of {} broadcast the rows",
+            shape.lanes
+        );
+        out.push(Candidate::new(&Config { threads, rows }, estimate, reason));
     }
     out
 }

@@ -11,11 +11,12 @@ use serde::Serialize;
 
 use super::BenchArgs;
 use crate::cache::cached_bundle_of;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::model::is_model;
 use crate::model_args::{DimArg, ModelArgs};
 use crate::output::{note, time};
 use crate::progress::Progress;
+use crate::variant_name::variant_name;
 
 /// Bundle to measure.
 pub(super) struct Opened {
@@ -68,14 +69,11 @@ pub(super) fn open(args: &BenchArgs) -> Result<Opened> {
         return compile(args);
     }
     let options = &args.options;
-    if !options.consts.is_empty() || !options.likes.is_empty() || args.cache_dir.is_some() {
-        return Err(Failure::usage("--const, --like and --cache-dir need a model, but this is a bundle")
-            .help("compile the model again with these options"));
-    }
+    options.refuse(&args.path, &[(args.cache_dir.is_some(), "--cache-dir")])?;
     Ok(Opened {
         bundle: Bundle::open(&args.path)?,
         pipelines: None,
-        target: args.target.clone(),
+        target: variant_name(args.target.as_deref()),
         dims: options.dims.clone(),
         fixed: Vec::new(),
     })
