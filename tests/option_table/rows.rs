@@ -274,7 +274,12 @@ const OTHER: &[Row] = &[
     bench_model_row("--shape", "--shape x=N,3,6,4"),
     bench_model_row("--precision", "--precision f16"),
     bench_model_row("--weights", "--weights q8"),
-    bench_model_row("--calibrate", "--calibrate {ids}"),
+    row(
+        BENCH,
+        "--calibrate",
+        ["--weights q8 --calibrate {ids}"; 4],
+        [Like("compile"), Like("compile"), Like("compile"), Fails("need a model, but")],
+    ),
     bench_model_row("--kv-cache", "--kv-cache q8"),
     bench_model_row("--batch-invariant", "--batch-invariant"),
     row(

@@ -102,7 +102,8 @@ mod tests {
     use super::preflight::{OUTPUT_FILES, OUTPUT_FOLDERS};
 
     /// Ids of arguments that name a file or folder to read.
-    const INPUTS: &[&str] = &["path", "bundle", "a", "b", "ids", "text", "calibrate", "tuning"];
+    const INPUTS: &[&str] =
+        &["path", "bundle", "a", "b", "ids", "text", "calibrate", "tuning", "prompt_file", "system_file"];
 
     #[test]
     fn every_path_is_an_input_or_an_output() {
@@ -150,7 +151,7 @@ mod tests {
             ),
             (
                 GENERATION_OPTIONS,
-                &["max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "draft"],
+                &["temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop", "draft"],
             ),
         ];
         let mut found = std::collections::BTreeSet::new();

@@ -68,7 +68,9 @@ async fn start(
     let Parameters { request, max_tokens, logprobs, exact, .. } = parameters;
     // Encoding a long text takes a while, and other connections need this thread.
     let for_encoder = language.clone();
+    let encoding = Encoding(Some(model));
     let prompt = tokio::task::spawn_blocking(move || encode(&for_encoder, prompt)).await;
+    encoding.done();
     let prompt =
         prompt.map_err(|_| ApiError::internal("the tokenizer failed, which is a bug in driftc"))??;
     // The last token that is generated needs no place in the KV cache.
@@ -80,6 +82,25 @@ async fn start(
     model.shared.queue.sent();
     jobs.send(job).map_err(|_| model.unavailable())?;
     Ok(receiver)
+}
+
+/// Guard that counts a disconnect if the client is gone before its prompt is encoded. The thread of the model counts later
+/// disconnects.
+struct Encoding<'a>(Option<&'a Served>);
+
+impl Encoding<'_> {
+    /// Marks the prompt as encoded.
+    fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Encoding<'_> {
+    fn drop(&mut self) {
+        if let Some(model) = self.0 {
+            model.shared.metrics.disconnected.add(1);
+        }
+    }
 }
 
 /// Converts a prompt to token ids that fit the context.
