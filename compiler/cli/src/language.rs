@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use drift_chat::{PromptEncoder, TextRequest};
-use drift_runtime::{Bundle, Draft, Generator, Options, Report, Request, Sampling, Session};
+use drift_runtime::{Bundle, Draft, Generator, Options, Report, Request, Sampling};
 
 use crate::cache::{cached_bundle, chat_history_path, pipeline_cache_path};
 use crate::cli_help::{DEVICE_OPTIONS, GENERATION_OPTIONS};
@@ -17,8 +17,7 @@ use crate::failure::{Failure, Result};
 use crate::model::is_model;
 use crate::model_args::{ModelArgs, ModelOptions};
 use crate::output::{note, three_digits, time};
-use crate::progress::Progress;
-use crate::session::{CacheArgs, DeviceArgs};
+use crate::session::{self, CacheArgs, DeviceArgs};
 use crate::variant_name::variant_name;
 
 /// Maximum number of decode steps in flight, as long as no step needs data from the host.
@@ -92,12 +91,7 @@ pub(crate) struct OpenedBundle {
 
 impl OpenedBundle {
     fn load(self) -> Result<Generator> {
-        let session = {
-            let progress = Progress::start("loading");
-            let options = Options { on_progress: progress.on_progress(), ..self.options };
-            Session::from_bundle(self.bundle, &options)?
-        };
-        Ok(Generator::new(session)?)
+        Ok(Generator::new(session::open(self.bundle, self.options)?)?)
     }
 }
 

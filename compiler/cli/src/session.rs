@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use drift_runtime::{Options, Session};
+use drift_runtime::{Bundle, Options, Session};
 
 use crate::cli_help::DEVICE_OPTIONS;
 use crate::failure::Result;
@@ -33,13 +33,18 @@ pub(crate) fn load(
     target: Option<&str>,
     cache: &CacheArgs,
 ) -> Result<Session> {
-    let progress = Progress::start("loading");
     let options = Options {
         device: device.device.clone(),
         target: variant_name(target),
         pipeline_cache: cache.pipeline_cache.clone(),
-        on_progress: progress.on_progress(),
         ..Options::default()
     };
-    Ok(Session::load(bundle, &options)?)
+    open(Bundle::open(bundle)?, options)
+}
+
+/// Loads an opened bundle, and shows the progress of its pipelines.
+pub(crate) fn open(bundle: Bundle, options: Options) -> Result<Session> {
+    let progress = Progress::start("loading");
+    let options = Options { on_progress: progress.on_progress(), ..options };
+    Ok(Session::from_bundle(bundle, &options)?)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use drift_chat::{Embedder, PromptEncoder};
-use drift_runtime::{Bundle, Generator, Options, Session};
+use drift_runtime::{Bundle, Generator, Options};
 use drift_serve::{Engine, Model, Settings};
 
 use crate::cli_help::SERVER_OPTIONS;
@@ -14,7 +14,7 @@ use crate::environment::API_KEY;
 use crate::failure::{Failure, Result};
 use crate::language::{LoadArgs, OpenedBundle};
 use crate::output::{Out, note};
-use crate::progress::Progress;
+use crate::session;
 
 /// Maximum number of open connections.
 const CONNECTIONS: usize = 1024;
@@ -100,16 +100,15 @@ fn open(argument: &str, load: &LoadArgs, slots: usize) -> Result<Model> {
     let OpenedBundle { path, bundle, options } = load.open(&path)?;
     let mut functions = bundle.manifest().variants.iter().flat_map(|variant| &variant.functions);
     let is_language = functions.any(|function| function.name == "decode");
-    let _progress = Progress::start("loading");
     let engine = if is_language {
         let encoder = PromptEncoder::from_bundle(&Bundle::open(&path)?)?;
         let encoder = encoder.ok_or(drift_chat::Error::NoTokenizer)?;
         let options = Options { conversations: slots, ..options };
-        let generator = Generator::new(Session::from_bundle(bundle, &options)?)?;
+        let generator = Generator::new(session::open(bundle, options)?)?;
         let encoder = encoder.with_vocabulary(generator.vocabulary_size());
         Engine::Language(Box::new(generator), Box::new(encoder))
     } else {
-        let embedder = Embedder::new(Session::from_bundle(bundle, &options)?);
+        let embedder = Embedder::new(session::open(bundle, options)?);
         let embedder =
             embedder.map_err(|error| Failure::from(error).context(format!("cannot serve {argument}")))?;
         Engine::Embedding(Box::new(embedder))

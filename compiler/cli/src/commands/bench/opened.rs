@@ -16,6 +16,7 @@ use crate::model::is_model;
 use crate::model_args::{DimArg, ModelArgs};
 use crate::output::{note, time};
 use crate::progress::Progress;
+use crate::session;
 use crate::variant_name::variant_name;
 
 /// Bundle to measure.
@@ -50,7 +51,6 @@ impl Opened {
     /// Loads the bundle onto the device, with `frames` runs in flight at most. Returns the session and the time that
     /// loading took.
     pub(super) fn load(self, args: &BenchArgs, frames: usize) -> Result<(Session, Duration)> {
-        let _progress = Progress::start("loading");
         let start = Instant::now();
         let options = Options {
             device: args.device.device.clone(),
@@ -59,7 +59,7 @@ impl Opened {
             frames,
             ..Options::default()
         };
-        Ok((Session::from_bundle(self.bundle, &options)?, start.elapsed()))
+        Ok((session::open(self.bundle, options)?, start.elapsed()))
     }
 }
 
