@@ -57,7 +57,7 @@ impl<'a> AnswerPrinter<'a> {
         Ok(())
     }
 
-    /// True if the generation goes on.
+    /// True if the generation continues.
     fn goes_on(&self) -> bool {
         self.failed.is_none() && !self.interrupt.is_some_and(Interrupt::requested)
     }

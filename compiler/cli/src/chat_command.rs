@@ -9,7 +9,7 @@ pub(crate) enum ChatCommand {
     Help,
     /// Save the conversation to a file.
     Save(PathBuf),
-    /// Replace the conversation by that of a file.
+    /// Replace the conversation by a saved one.
     Load(PathBuf),
     /// Generate the last answer again.
     Regenerate,

@@ -123,7 +123,7 @@ fn with_dim_help<T>(
         .help(format!("the assumed bounds cause this error: add {} or other fixed sizes", dims.join(" "))))
 }
 
-/// Returns sets of options with which a model can be lowered, of which each suffices. Every set was tried. A set also
+/// Returns sets of options. The model can be lowered with any one of them; each set was tried. A set also
 /// has the assumed bounds of other symbols, so that the importer assumes no other bounds when it is used.
 fn fitting_bounds<T>(
     loaded: &Loaded,

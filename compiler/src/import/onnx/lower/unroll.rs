@@ -41,7 +41,7 @@ enum Kind {
     },
 }
 
-/// Operand of a Scan, of which each step takes one slice.
+/// Operand of a Scan. Each step reads one slice of it.
 struct Sequence {
     value: Value,
     direction: Direction,
