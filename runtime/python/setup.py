@@ -7,6 +7,7 @@ from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools_rust import build_rust
 
 #: Libraries that every manylinux system has, as far as programs in Rust use them.
 SYSTEM_LIBRARIES = {
@@ -65,4 +66,18 @@ class Wheel(bdist_wheel):
         return "py3", "none", system
 
 
-setup(cmdclass={"bdist_wheel": Wheel})
+class BuildRust(build_rust):
+    """Builds the program and the library with one call of cargo."""
+
+    def build_extension(self, ext):
+        """Returns the built files of the program or of the library, as (name, path), and no folder of further files."""
+        program = next(e for e in self.extensions if e.name == "driftc")
+        built, _ = super().build_extension(program)
+        if ext is program:
+            return built, None
+        names = {"darwin": "libdrift.dylib", "win32": "drift.dll"}
+        [(_, path)] = built
+        return [(ext.name, str(Path(path).with_name(names.get(sys.platform, "libdrift.so"))))], None
+
+
+setup(cmdclass={"bdist_wheel": Wheel, "build_rust": BuildRust})
