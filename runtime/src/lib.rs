@@ -20,6 +20,8 @@ mod convert;
 mod generate;
 mod progress;
 mod session;
+#[cfg(feature = "statistics")]
+pub mod statistics;
 mod threads;
 
 pub use array::{Array, ArrayRef};

@@ -51,6 +51,8 @@ mod upload;
 
 pub(crate) use context::{Candidate, Context};
 pub(crate) use memory::BufferRange;
+#[cfg(feature = "statistics")]
+pub use pipelines::statistics::PipelineCompiler;
 pub(crate) use replay::Replayer;
 
 use super::DeviceInfo;

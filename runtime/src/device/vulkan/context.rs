@@ -79,8 +79,24 @@ impl Candidate {
         Ok(Candidate { instance, physical, info })
     }
 
+    /// True if the device has an extension.
+    #[cfg(feature = "statistics")]
+    pub(super) fn has_extension(&self, name: &std::ffi::CStr) -> Result<bool> {
+        Ok(available(self.instance, self.physical)?.has(name))
+    }
+
     /// Opens the device with exactly the features that the variants require.
     pub(crate) fn open(self, variants: &[&Variant], always_stage: bool) -> Result<Arc<Context>> {
+        self.open_with(variants, always_stage, false)
+    }
+
+    /// Opens the device for [`Candidate::open`]. With `statistics`, the driver reports statistics of pipelines, if it can.
+    pub(super) fn open_with(
+        self,
+        variants: &[&Variant],
+        always_stage: bool,
+        statistics: bool,
+    ) -> Result<Arc<Context>> {
         let Candidate { instance, physical, info } = self;
         let available = available(instance, physical)?;
         let wanted = variants.iter().flat_map(|variant| variant.requirements.features.iter()).collect();
@@ -88,7 +104,8 @@ impl Candidate {
             wanted: Some("a compute queue".to_owned()),
             found: vec![info.name.clone()],
         })?;
-        let device = create(instance, physical, &available, wanted, family)?;
+        let statistics = statistics && available.has(khr::pipeline_executable_properties::NAME);
+        let device = create(instance, physical, &available, wanted, family, statistics)?;
         // SAFETY: the device was created with one queue of this family.
         let queue = unsafe { device.get_device_queue(family, 0) };
         // SAFETY: the physical device belongs to the instance.
@@ -115,6 +132,7 @@ fn create(
     available: &Available,
     wanted: Features,
     family: u32,
+    statistics: bool,
 ) -> Result<Device> {
     let mut extensions = available.needed_extensions(wanted);
     // A device layered over another API requires this extension to be enabled.
@@ -124,10 +142,18 @@ fn create(
     if available.has(khr::external_memory_fd::NAME) {
         extensions.push(khr::external_memory_fd::NAME);
     }
+    if statistics {
+        extensions.push(khr::pipeline_executable_properties::NAME);
+    }
     let extensions: Vec<_> = extensions.iter().map(|name| name.as_ptr()).collect();
     let mut chain = Chain::default();
     chain.enable(wanted);
     let mut features = chain.link(available, wanted);
+    let mut executables =
+        vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default().pipeline_executable_info(true);
+    if statistics {
+        features = features.push_next(&mut executables);
+    }
     let queue = [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0])];
     let create = vk::DeviceCreateInfo::default()
         .queue_create_infos(&queue)

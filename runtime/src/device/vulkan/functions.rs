@@ -5,6 +5,8 @@
 //! only the functions that the backend calls. Methods have the parameters of the Vulkan functions without allocation
 //! callbacks, and the safety requirements of the Vulkan functions of the same name.
 
+#[cfg(feature = "statistics")]
+pub(super) mod executables;
 pub(super) mod instance;
 
 use crate::error::{Error, Result};

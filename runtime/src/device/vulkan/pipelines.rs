@@ -4,6 +4,8 @@
 //! in parallel with the upload of weights, and the driver's cache can be kept in a file between starts.
 
 mod cache;
+#[cfg(feature = "statistics")]
+pub(in super::super) mod statistics;
 
 use super::context::Context;
 use super::{failed, spirv};
@@ -75,7 +77,7 @@ impl Pipelines {
             jobs.iter().map(|_| Mutex::new(not_created())).collect();
         threads::parallel_for(jobs.len(), &|index| {
             if let Some((job, result)) = jobs.get(index).zip(results.get(index)) {
-                let pipeline = compile(context, job, cache.raw);
+                let pipeline = compile(context, job, cache.raw, vk::PipelineCreateFlags::empty());
                 progress.step();
                 if let Ok(mut result) = result.lock() {
                     *result = pipeline;
@@ -189,7 +191,12 @@ fn not_created() -> Result<vk::Pipeline> {
     Err(failed("vkCreateComputePipelines")(vk::Result::ERROR_UNKNOWN))
 }
 
-fn compile(context: &Context, job: &Job<'_>, cache: vk::PipelineCache) -> Result<vk::Pipeline> {
+fn compile(
+    context: &Context,
+    job: &Job<'_>,
+    cache: vk::PipelineCache,
+    flags: vk::PipelineCreateFlags,
+) -> Result<vk::Pipeline> {
     let named = |call: &'static str| {
         move |code: vk::Result| match failed(call)(code) {
             Error::Driver { call, code } => {
@@ -214,7 +221,8 @@ fn compile(context: &Context, job: &Job<'_>, cache: vk::PipelineCache) -> Result
         size = size.required_subgroup_size(required);
         stage = stage.push_next(&mut size);
     }
-    let create = vk::ComputePipelineCreateInfo::default().stage(stage).layout(job.pipeline_layout);
+    let create =
+        vk::ComputePipelineCreateInfo::default().flags(flags).stage(stage).layout(job.pipeline_layout);
     // SAFETY: everything that `create` points to outlives the call; pipeline caches may be used by several
     // threads.
     let pipeline = unsafe { context.device.create_compute_pipeline(cache, &create) };

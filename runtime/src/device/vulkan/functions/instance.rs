@@ -131,15 +131,21 @@ impl RawInstance {
         device: &Device,
         info: &vk::MemoryGetFdInfoKHR<'_>,
     ) -> Result<std::os::fd::RawFd> {
-        let name = c"vkGetMemoryFdKHR";
         // SAFETY: as above.
-        let function = unsafe { (self.functions.get_device_proc_addr)(device.handle, name.as_ptr()) };
-        let function = function.ok_or_else(|| missing_function(name))?;
+        let function = unsafe { self.device_function(device, c"vkGetMemoryFdKHR") }?;
         // SAFETY: the function of this name has this signature.
         let function: vk::PFN_vkGetMemoryFdKHR = unsafe { std::mem::transmute::<Function, _>(function) };
         // SAFETY: as above.
         call_output(|descriptor| unsafe { function(device.handle, info, descriptor) })
             .map_err(super::super::failed("vkGetMemoryFdKHR"))
+    }
+
+    /// Returns a function of a device, by name.
+    #[cfg(any(unix, feature = "statistics"))]
+    pub(super) unsafe fn device_function(&self, device: &Device, name: &'static CStr) -> Result<Function> {
+        // SAFETY: as above.
+        let function = unsafe { (self.functions.get_device_proc_addr)(device.handle, name.as_ptr()) };
+        function.ok_or_else(|| missing_function(name))
     }
 
     pub(in super::super) unsafe fn create_device(
@@ -157,7 +163,9 @@ impl RawInstance {
 }
 
 /// Returns a list that a Vulkan function writes in two calls: first its length, then its elements.
-fn read_list<T: Default + Clone>(call: impl Fn(*mut u32, *mut T) -> vk::Result) -> VkResult<Vec<T>> {
+pub(super) fn read_list<T: Default + Clone>(
+    call: impl Fn(*mut u32, *mut T) -> vk::Result,
+) -> VkResult<Vec<T>> {
     loop {
         let mut count = 0;
         call(&raw mut count, null_mut()).result()?;
