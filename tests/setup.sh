@@ -121,6 +121,11 @@ prepare_tests() {
         [ -x "$spirv_tools/spirv-val" ] || spirv_tools=
     fi
 
+    # Drivers of other GPUs, which compile shaders without these GPUs.
+    drivers=$target/drivers
+    "$(dirname "$0")/drivers.sh" "$drivers" "$target/setup/mesa" ||
+        echo "setup: there are no drivers of other GPUs for this machine; shaders are not compiled with them"
+
     # What builds and tests the browser runtime; its programs are files of the packages, so that no script need run. Versions are
     # the versions of package.json: a lock file would have to name the packages of every system, and npm leaves most of them out.
     web=$(dirname "$0")/../runtime/web
@@ -133,6 +138,7 @@ prepare_tests() {
 node_data=
 dxc=
 mesa=
+drivers=
 spirv_tools=
 [ "$purpose" != test ] || prepare_tests
 
@@ -146,6 +152,7 @@ spirv_tools=
     [ "$purpose" != test ] || printf 'export DRIFT_TYPOS=%q\n' "$venv/bin/typos"
     [ -z "$dxc" ] || printf 'export DRIFT_DXC=%q\n' "$dxc"
     [ -z "$mesa" ] || printf 'export DRIFT_NEWER_MESA=%q\n' "$mesa"
+    [ -z "$drivers" ] || printf 'export DRIFT_DRIVERS=%q\n' "$drivers"
     # With the programs of SPIRV-Tools the library need not be built, which takes longer than all else.
     if [ -n "$spirv_tools" ]; then
         printf 'export PATH=%q:$PATH DRIFT_VALIDATE=1\n' "$spirv_tools"

@@ -329,8 +329,8 @@ fn every_decomposition_is_in_the_table() {
 
 #[test]
 fn every_target_is_in_the_table() {
-    let (costs, files): (Vec<Source>, Vec<Source>) =
-        sources("targets", &["toml"]).into_iter().partition(|file| file.name.contains("/costs/"));
+    let all = sources("targets", &["toml"]).into_iter().filter(|file| !file.name.contains("/drivers/"));
+    let (costs, files): (Vec<Source>, Vec<Source>) = all.partition(|file| file.name.contains("/costs/"));
     let files: BTreeSet<String> = files.iter().map(Source::stem).collect();
     let table: BTreeSet<String> = driftc::target::names().map(str::to_owned).collect();
     assert_eq!(

@@ -91,7 +91,9 @@ pub(crate) fn ignored(
     }
 }
 
+/// True if a program exists. Its name may contain variables of the shell.
 fn has_program(program: &str) -> bool {
-    let found = std::process::Command::new("bash").args(["-c", "command -v \"$0\"", program]).output();
+    let found =
+        std::process::Command::new("bash").args(["-c", &format!("command -v \"{program}\"")]).output();
     found.is_ok_and(|output| output.status.success())
 }

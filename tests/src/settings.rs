@@ -56,6 +56,11 @@ pub fn onnx_node_data() -> PathBuf {
     PathBuf::from(std::env::var("DRIFT_ONNX_NODE_DATA").unwrap_or_default())
 }
 
+/// Folder of GPU drivers that need no GPU, from `DRIFT_DRIVERS`, if it has been filled.
+pub fn drivers() -> Option<PathBuf> {
+    std::env::var_os("DRIFT_DRIVERS").map(PathBuf::from).filter(|folder| folder.join("run").is_file())
+}
+
 /// Python interpreter with the packages that `tests/setup.sh` installs: the value of `DRIFT_PYTHON`, or else `python3`.
 pub fn python() -> String {
     std::env::var("DRIFT_PYTHON").unwrap_or_else(|_| "python3".into())

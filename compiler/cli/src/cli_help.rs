@@ -17,7 +17,7 @@ pub(crate) const DEVICE_OPTIONS: &str = "Device options";
 pub(crate) const COMMAND_GROUPS: &[(&str, &[&str])] = &[
     ("Compile and run", &["compile", "run", "check", "verify"]),
     ("Language models", &["generate", "chat", "serve", "perplexity", "logits"]),
-    ("Inspect", &["inspect", "diff", "dump", "explain", "estimate", "bench"]),
+    ("Inspect", &["inspect", "diff", "dump", "explain", "estimate", "bench", "audit"]),
     ("Tune", &["tune", "calibrate"]),
     ("Targets", &["targets"]),
     ("Other", &["ops", "completions", "man", "help"]),

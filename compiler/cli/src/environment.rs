@@ -37,6 +37,11 @@ pub(crate) const ERRORS: Variable = Variable {
     name: "DRIFT_ERRORS",
     about: "With the value json, write an error as a JSON object in the last line of standard error.",
 };
+/// Folder of drivers that need no GPU.
+pub(crate) const DRIVERS: Variable = Variable {
+    name: "DRIFT_DRIVERS",
+    about: "Folder that make drivers filled, for driftc audit (default: target/drivers).",
+};
 /// API key of the server.
 pub(crate) const API_KEY: Variable = Variable {
     name: "DRIFTC_API_KEY",
@@ -50,7 +55,7 @@ const DEVICE: Variable = Variable {
 
 /// All variables, in the order of the manual pages.
 pub(crate) const VARIABLES: &[Variable] =
-    &[DEVICE, CACHE_HOME, LOCAL_APP_DATA, HOME, NO_COLOR, ERRORS, VALIDATE, API_KEY];
+    &[DEVICE, CACHE_HOME, LOCAL_APP_DATA, HOME, NO_COLOR, ERRORS, VALIDATE, DRIVERS, API_KEY];
 
 impl Variable {
     /// Value of the variable. `None` if the variable is not set.

@@ -165,6 +165,19 @@ pub(crate) const EXAMPLES: &[(&str, &[Example])] = &[
             ),
         ],
     ),
+    (
+        "audit",
+        &[
+            example(
+                "See what the driver of another device makes of a bundle",
+                "driftc audit model.drift --driver navi31",
+            ),
+            example(
+                "Fail if a shader of a model spills on the target's device",
+                "driftc audit model.onnx -t intel-battlemage --max-spills 0 --max-compile-ms 2000",
+            ),
+        ],
+    ),
     ("diff", &[example("Compare two bundles", "driftc diff old.drift new.drift --all")]),
     (
         "tune",

@@ -15,6 +15,7 @@ mod commands;
 mod compare;
 mod constants;
 mod divergence;
+mod drivers;
 mod environment;
 mod examples;
 mod expression;

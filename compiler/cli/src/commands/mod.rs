@@ -1,5 +1,6 @@
 //! The commands of the program `driftc`, one file each. The enum [`Command`] lists them.
 
+mod audit;
 mod bench;
 mod calibrate;
 mod chat;
@@ -56,6 +57,8 @@ pub(crate) enum Command {
     Check(check::CheckArgs),
     /// Measure run and dispatch times, or the tokens per second of a language model
     Bench(bench::BenchArgs),
+    /// Compile a bundle's shaders with a GPU's driver, without the GPU, and report spills and refusals
+    Audit(audit::AuditArgs),
     /// Compare two bundles
     Diff(diff::DiffArgs),
     /// Measure kernel candidates for a model on this device and write a tuning database
@@ -90,6 +93,7 @@ pub(crate) fn run(command: Command, parser: clap::Command, out: &mut Out) -> Res
         Command::Estimate(args) => estimate::run(&args, out),
         Command::Check(args) => check::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
+        Command::Audit(args) => audit::run(&args, out),
         Command::Diff(args) => diff::run(&args, out),
         Command::Tune(args) => tune::run(&args, out),
         Command::Calibrate(args) => calibrate::run(&args, out),
