@@ -206,7 +206,7 @@ fn rows_refer_to_what_exists() {
             for outcome in row.outcomes {
                 match outcome {
                     Outcome::Like("compile") => {
-                        assert_eq!(options[row.option], compile[row.option], "{command}")
+                        assert_eq!(options[row.option], compile[row.option], "{command}");
                     }
                     Outcome::Elsewhere(test) => {
                         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(test);

@@ -40,7 +40,7 @@ fn completed(half: &[(f64, f64)], length: usize) -> Vec<(f64, f64)> {
     let mut all: Vec<(f64, f64)> = (0..length).map(whole).collect();
     // The imaginary parts of a real signal's mean and of its highest frequency are zero.
     all[0].1 = 0.0;
-    if length % 2 == 0 {
+    if length.is_multiple_of(2) {
         all[length / 2].1 = 0.0;
     }
     all

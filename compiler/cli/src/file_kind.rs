@@ -75,14 +75,12 @@ impl Expected {
 /// If the file is recognized and has another kind. The help names a command or a step that helps.
 pub(crate) fn check_kind(path: &Path, expected: Expected, command: &str) -> Result<()> {
     let Ok(kind) = kind(path) else { return Ok(()) };
-    let accepted = match (kind, expected) {
-        (FileKind::Bundle, Expected::Bundle | Expected::ModelOrBundle) => true,
-        (FileKind::Onnx | FileKind::Gguf | FileKind::Folder, Expected::Model | Expected::ModelOrBundle) => {
-            true
-        }
-        (FileKind::Unknown, _) => true,
-        _ => false,
-    };
+    let accepted = matches!(
+        (kind, expected),
+        (FileKind::Bundle, Expected::Bundle | Expected::ModelOrBundle)
+            | (FileKind::Onnx | FileKind::Gguf | FileKind::Folder, Expected::Model | Expected::ModelOrBundle)
+            | (FileKind::Unknown, _)
+    );
     let shown = path.display();
     if accepted {
         let models = if kind == FileKind::Folder { models_without_configuration(path) } else { Vec::new() };

@@ -37,7 +37,7 @@ fn check_arguments(command: &Command, matches: &ArgMatches, name: &str) -> Resul
         } else if OUTPUT_FOLDERS.contains(&id) {
             check_output_folder(path, &option)?;
         } else if argument.is_positional()
-            && let Some(expected) = argument.get_value_names().and_then(|names| Expected::from_names(names))
+            && let Some(expected) = argument.get_value_names().and_then(Expected::from_names)
         {
             check_kind(path, expected, name)?;
         }

@@ -133,16 +133,17 @@ pub fn list(folder: &Path) -> Result<Vec<ListedTensor>> {
     for (path, bytes) in checkpoint_files(folder)? {
         let (_, metadata) =
             SafeTensors::read_metadata(&bytes).map_err(|e| malformed_header(&path, e.to_string()))?;
-        for (name, info) in metadata.tensors() {
+        // The list is sorted below.
+        listed.extend(metadata.tensors().into_iter().map(|(name, info)| {
             let (start, end) = info.data_offsets;
-            listed.push(ListedTensor {
+            ListedTensor {
                 name,
                 element: format!("{:?}", info.dtype),
                 shape: info.shape.clone(),
                 bytes: Some(end.saturating_sub(start) as u64),
                 supported: dtype(info.dtype).is_some(),
-            });
-        }
+            }
+        }));
     }
     listed.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(listed)

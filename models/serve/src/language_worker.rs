@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use drift_chat::{Completion, Finish, Listener, PromptEncoder, SlicedCompletion};
@@ -130,11 +130,8 @@ impl<'a> Worker<'a> {
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(RETRY),
             }
         }
-        loop {
-            match self.jobs.try_recv() {
-                Ok(job) => self.enqueue(job),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
+        while let Ok(job) = self.jobs.try_recv() {
+            self.enqueue(job);
         }
         // Clients that are gone give their places in the queue free.
         let before = self.waiting.len();

@@ -90,8 +90,9 @@ fn refuse_unsupported(fields: &Fields) -> ApiResult<()> {
     let (no, none, zero) = (json!(false), json!("none"), json!(0));
     let (empty, nothing) = (json!([]), json!({}));
     let tools = "the model cannot call functions through this server";
-    fields.refuse("tools", &[empty.clone()], tools)?;
-    fields.refuse("functions", &[empty], tools)?;
+    let empty = std::slice::from_ref(&empty);
+    fields.refuse("tools", empty, tools)?;
+    fields.refuse("functions", empty, tools)?;
     fields.refuse("tool_choice", &[none.clone(), json!("auto")], tools)?;
     fields.refuse("function_call", &[none, json!("auto")], tools)?;
     fields.refuse("logit_bias", &[nothing], "use other sampling parameters")?;

@@ -104,7 +104,7 @@ fn apply(call: &mut Call<'_>, x: NodeId, transform: Transform, window: Option<No
         return two_steps(call, x, transform, factors);
     }
     let matrix = transform.matrix(rows, weights.as_deref()).map_err(Refused::new)?;
-    multiply(call, x, matrix.cast(dtype), &[transform.output_rows(), transform.output_components()])
+    multiply(call, x, &matrix.cast(dtype), &[transform.output_rows(), transform.output_components()])
 }
 
 /// Pads or crops an axis at its end to a size.
@@ -121,11 +121,11 @@ fn resize(call: &mut Call<'_>, x: NodeId, axis: usize, size: &Dim) -> Lowered<No
 }
 
 /// Multiplies the last two axes of `x`, joined to one, by a matrix. The columns of the result get the shape `columns`.
-fn multiply(call: &mut Call<'_>, x: NodeId, matrix: Array, columns: &[usize]) -> Lowered<NodeId> {
+fn multiply(call: &mut Call<'_>, x: NodeId, matrix: &Array, columns: &[usize]) -> Lowered<NodeId> {
     let shape = call.shape(x);
     let (outer, inner) = shape.split_at(shape.len() - 2);
     let flat = call.b.reshape(x, vec![product(outer), product(inner)])?;
-    let matrix = call.b.constant(&matrix)?;
+    let matrix = call.b.constant(matrix)?;
     let result = call.b.matmul(flat, matrix)?;
     let columns = columns.iter().map(|n| Dim::from(*n));
     Ok(call.b.reshape(result, outer.iter().cloned().chain(columns).collect())?)
@@ -150,13 +150,13 @@ fn two_steps(call: &mut Call<'_>, x: NodeId, transform: Transform, [n1, n2]: [us
     let columns = call.b.transpose(flat, vec![0, 2, 1, 3])?;
     // Each complex result comes twice: as it is, and multiplied by i.
     let first = transform.step(n1, transform.components).with_rotated();
-    let partial = multiply(call, columns, first.cast(dtype), &[n1, 2, 2])?;
+    let partial = multiply(call, columns, &first.cast(dtype), &[n1, 2, 2])?;
     let twiddles = call.b.constant(&transform.twiddles(n1, n2).cast(dtype))?;
     let turned = call.b.binary(BinaryFn::Mul, partial, twiddles)?;
     let turned = call.b.reduce(ReduceKind::Sum, turned, vec![3], false)?;
     let rows = call.b.transpose(turned, vec![0, 2, 1, 3])?;
     let second = transform.step(n2, 2).plain();
-    let result = multiply(call, rows, second.cast(dtype), &[n2, 2])?;
+    let result = multiply(call, rows, &second.cast(dtype), &[n2, 2])?;
     let result = call.b.transpose(result, vec![0, 2, 1, 3])?;
     let mut result = call.b.reshape(result, [outer.to_vec(), dims(&[transform.length, 2])].concat())?;
     let (rows, parts) = (transform.output_rows(), transform.output_components());

@@ -165,7 +165,7 @@ impl Step {
 /// times the other one.
 pub(super) fn two_factors(length: usize) -> Option<[usize; 2]> {
     let root = length.isqrt();
-    let small = (1..=root).rev().find(|f| length % f == 0)?;
+    let small = (1..=root).rev().find(|f| length.is_multiple_of(*f))?;
     let large = length / small;
     (small > 1 && large <= small.saturating_mul(64)).then_some([small, large])
 }
