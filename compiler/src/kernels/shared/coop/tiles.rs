@@ -158,7 +158,9 @@ fn configuration(problem: &Problem<'_>, shape: &MatrixShape, tile: Tile, staged:
     let threads = config.subgroups() * problem.target.subgroup.preferred;
     let fits = threads <= limits.max_workgroup_invocations
         && threads <= limits.max_workgroup_size[0]
-        && config.subgroups() <= limits.max_workgroup_subgroups;
+        && config.subgroups() <= limits.max_workgroup_subgroups
+        && registers(shape, config, problem.target.subgroup.preferred)
+            <= problem.target.machine.max_registers;
     (fits && !too_large && (staged || tile.stages == 1)).then_some(config)
 }
 
@@ -347,6 +349,23 @@ pub(crate) struct Params {
 impl Parameters for Params {
     const GROUP: &str = "coop";
 }
+
+/// Returns the registers that an invocation needs in the loop over K: for all sums, for fragments of both operands, for the
+/// elements of the next K-tile on their way to workgroup memory, and for addresses. Fragments that are loaded from global
+/// memory are loaded for a whole K-tile, and for the next one.
+fn registers(shape: &MatrixShape, config: Config, lanes: u32) -> u32 {
+    let Config { frags_m, frags_n, tile_k, staged_b: staged, .. } = config;
+    let [tile_m, tile_n] = config.tile(shape);
+    let sums = frags_m * frags_n * shape.m * shape.n;
+    let a = frags_m * shape.m * shape.k;
+    let b = shape.n * if staged { shape.k } else { 2 * frags_n * tile_k };
+    let next = (tile_m + if staged { tile_n } else { 0 }) * tile_k / config.tile_subgroups();
+    let elements_per_word = if shape.a == MatrixType::F16 { 2 } else { 4 };
+    (sums + (a + b + next) / elements_per_word) / lanes.max(1) + OTHER_REGISTERS
+}
+
+/// Registers of an invocation for addresses and loop counters.
+const OTHER_REGISTERS: u32 = 30;
 
 /// Returns the workgroup memory of a configuration, in bytes.
 pub(super) fn workgroup_bytes(shape: &MatrixShape, config: Config) -> u32 {
