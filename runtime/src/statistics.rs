@@ -1,11 +1,11 @@
-//! What a driver reports about compiled pipelines: time to compile, registers, spills, instructions.
+//! Reports of a driver about compiled pipelines: time to compile, registers, spills, instructions.
 //!
 //! Vulkan drivers report statistics through the extension `VK_KHR_pipeline_executable_properties`. Names and units of the
 //! statistics are the driver's own. Nothing is executed on the device.
 
 pub use crate::device::vulkan::PipelineCompiler;
 
-/// What a driver reports about one compiled pipeline.
+/// Report of a driver about a compiled pipeline.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PipelineStatistics {
     /// Time of `vkCreateComputePipelines`, in milliseconds.

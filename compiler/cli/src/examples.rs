@@ -169,7 +169,7 @@ pub(crate) const EXAMPLES: &[(&str, &[Example])] = &[
         "audit",
         &[
             example(
-                "See what the driver of another device makes of a bundle",
+                "Compile a bundle's shaders with another device's driver",
                 "driftc audit model.drift --driver navi31",
             ),
             example(

@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result};
 /// Time in which a driver must open the device.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
-/// What became of a pipeline.
+/// Result of compiling a pipeline.
 #[derive(Debug, Clone)]
 pub(super) enum Outcome {
     Compiled(Compiled),
@@ -26,7 +26,7 @@ pub(super) enum Outcome {
     TimedOut(Duration),
 }
 
-/// How children are started, and how long a pipeline may take.
+/// Start command, time limit and number of the children.
 pub(super) struct Children<'a> {
     /// Creates the command that starts a child.
     pub(super) command: &'a (dyn Fn() -> Result<Command> + Sync),
@@ -42,14 +42,14 @@ struct Running {
     answers: Receiver<Answer>,
 }
 
-/// Why a child gave no answer.
+/// Reason why a child gave no answer.
 enum Ended {
     Crashed(String),
     TimedOut,
 }
 
-/// Compiles pipelines and returns the device and what became of each pipeline, in the order of the requests. `step` is
-/// called after each pipeline.
+/// Compiles pipelines, and returns the device and the result of each pipeline in the order of the requests. `step` is called
+/// after each pipeline.
 ///
 /// # Errors
 /// If no child can be started, or the device refuses the bundle.

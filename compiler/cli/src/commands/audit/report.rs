@@ -43,7 +43,7 @@ pub(super) struct Totals {
     pub(super) compile_ms: f64,
 }
 
-/// A pipeline and what the driver reports about it.
+/// A pipeline with the driver's report about it.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
     /// Name of the kernel.
@@ -55,7 +55,7 @@ pub(super) struct Row {
     /// Hash of the shader.
     pub(super) shader: String,
     pub(super) workgroup_size: [u32; 3],
-    /// What failed; absent if the pipeline was compiled.
+    /// Refusal, crash or timeout; absent if the pipeline was compiled.
     pub(super) failure: Option<String>,
     pub(super) compile_ms: Option<f64>,
     pub(super) subgroup_size: Option<u32>,
@@ -86,13 +86,13 @@ impl Row {
     }
 }
 
-/// A pipeline to report about: its index, and what its shader uses.
+/// A pipeline to report about: its index, and the instructions that its shader is written for.
 pub(super) struct Audited {
     pub(super) pipeline: usize,
     pub(super) uses: ShaderUses,
 }
 
-/// Creates the report from what became of the pipelines.
+/// Creates the report from the results of the pipelines.
 pub(super) fn report(
     bundle: &str,
     (manifest, variant): (&Manifest, &Variant),

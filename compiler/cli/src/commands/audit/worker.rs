@@ -45,7 +45,7 @@ pub(super) struct Device {
     pub(super) statistics: bool,
 }
 
-/// What the driver reports about a pipeline.
+/// Report of the driver about a pipeline.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Compiled {
     pub(super) compile_ms: f64,
