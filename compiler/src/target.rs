@@ -273,6 +273,10 @@ pub struct Machine {
     pub registers: u32,
     /// Maximum 32-bit registers per invocation.
     pub max_registers: u32,
+    /// Number of 32-bit registers per invocation above which the driver's compiler spills tiles of matrix fragments. Absent if
+    /// no such number is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spills_above: Option<u32>,
     /// Cost of reading a vec4 from a uniform buffer if all invocations read the same vec4, as a number of vec4 multiply-adds.
     pub uniform_read_fmas: f64,
     /// Cost of broadcasting a vec4 to a subgroup, as a number of vec4 multiply-adds.

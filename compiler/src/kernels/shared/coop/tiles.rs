@@ -159,8 +159,7 @@ fn configuration(problem: &Problem<'_>, shape: &MatrixShape, tile: Tile, staged:
     let fits = threads <= limits.max_workgroup_invocations
         && threads <= limits.max_workgroup_size[0]
         && config.subgroups() <= limits.max_workgroup_subgroups
-        && registers(shape, config, problem.target.subgroup.preferred)
-            <= problem.target.machine.max_registers;
+        && !spills(problem, shape, config);
     (fits && !too_large && (staged || tile.stages == 1)).then_some(config)
 }
 
@@ -348,6 +347,12 @@ pub(crate) struct Params {
 
 impl Parameters for Params {
     const GROUP: &str = "coop";
+}
+
+/// True if the driver's compiler moves registers of a configuration to memory.
+fn spills(problem: &Problem<'_>, shape: &MatrixShape, config: Config) -> bool {
+    let registers = registers(shape, config, problem.target.subgroup.preferred);
+    problem.target.machine.spills_above.is_some_and(|limit| registers > limit)
 }
 
 /// Returns the registers that an invocation needs in the loop over K: for all sums, for fragments of both operands, for the
