@@ -129,7 +129,7 @@ fn audit(args: &AuditArgs) -> Result<Report> {
 /// deleted when it is dropped.
 fn bundle_path(args: &AuditArgs) -> Result<(PathBuf, Option<TempDir>)> {
     if !is_model(&args.path) {
-        args.options.refuse(&args.path, &[])?;
+        args.options.refuse_for_bundle(&args.path)?;
         return Ok((args.path.clone(), None));
     }
     let name = args.target.as_deref().ok_or_else(|| {
