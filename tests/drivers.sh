@@ -31,32 +31,11 @@ fi
 for program in gcc dpkg apt-get; do
     command -v "$program" >/dev/null || { echo "drivers: $program is missing" >&2; exit 1; }
 done
-mkdir -p "$dir/lib" "$dir/work/apt/lists/partial" "$dir/work/apt/archives/partial"
 work=$dir/work
-key=/usr/share/keyrings/debian-archive-keyring.gpg
-mirror=$({ grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null || true; } | head -n 1 | tr -d ' ')
-if [ -z "$mirror" ] || [ ! -f "$key" ]; then
-    echo "drivers: apt knows no Debian mirror here" >&2
-    exit 1
-fi
+mkdir -p "$dir/lib" "$work"
 echo "drivers: fetching the sources of Mesa's shims"
-{
-    echo "deb-src [signed-by=$key] $mirror trixie main"
-    echo "deb [signed-by=$key] $mirror trixie main"
-    echo "deb [signed-by=$key] $mirror trixie-backports main"
-} >"$work/apt/sources.list"
-cat >"$work/apt/apt.conf" <<END
-Dir::Etc::sourcelist "$work/apt/sources.list";
-Dir::Etc::sourceparts "/dev/null";
-Dir::Etc::preferencesparts "/dev/null";
-Dir::State::lists "$work/apt/lists";
-Dir::State::status "/dev/null";
-Dir::Cache "$work/apt";
-Acquire::Languages "none";
-APT::Sandbox::User "root";
-END
-export APT_CONFIG=$work/apt/apt.conf
-apt-get update -qq
+. "$here/apt.sh"
+use_apt drivers "$work" "deb trixie" "deb trixie-backports" "deb-src trixie"
 (
     cd "$work"
     # The headers of libdrm, and of a kernel that knows Apple's GPUs.

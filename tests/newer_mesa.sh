@@ -7,35 +7,15 @@ set -euo pipefail
 
 dir=$(realpath -m "$1")
 release=trixie
-key=/usr/share/keyrings/debian-archive-keyring.gpg
 packages="mesa-vulkan-drivers/$release-backports spirv-tools/$release libvulkan1 libc6 libgcc-s1 libstdc++6 libllvm19 zlib1g libzstd1 libdrm2/$release
 libexpat1 libxcb1 libxcb-randr0 libx11-xcb1 libxcb-dri3-0 libxcb-present0 libxcb-xfixes0 libxcb-sync1 libxcb-shm0 libxshmfence1
 libwayland-client0 libdisplay-info2 libffi8 libedit2 libz3-4 libxml2 libxau6 libxdmcp6 libtinfo6 libbsd0 liblzma5 libmd0"
 
-mirror=$({ grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null || true; } | head -n 1 | tr -d ' ')
-if [ -z "$mirror" ] || [ ! -f "$key" ]; then
-    echo "newer_mesa: apt knows no Debian mirror here" >&2
-    exit 1
-fi
-
 work=$dir.part
 rm -rf "$work"
-mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial" "$work/packages" "$work/root"
-for suite in "$release" "$release-backports"; do
-    echo "deb [signed-by=$key] $mirror $suite main"
-done >"$work/apt/sources.list"
-cat >"$work/apt/apt.conf" <<END
-Dir::Etc::sourcelist "$work/apt/sources.list";
-Dir::Etc::sourceparts "/dev/null";
-Dir::Etc::preferencesparts "/dev/null";
-Dir::State::lists "$work/apt/lists";
-Dir::State::status "/dev/null";
-Dir::Cache "$work/apt/cache";
-Acquire::Languages "none";
-APT::Sandbox::User "root";
-END
-export APT_CONFIG=$work/apt/apt.conf
-apt-get update -qq
+mkdir -p "$work/packages" "$work/root"
+. "$(dirname "$0")/apt.sh"
+use_apt newer_mesa "$work" "deb $release" "deb $release-backports"
 # shellcheck disable=SC2086
 (cd "$work/packages" && apt-get download -qq $packages)
 for package in "$work"/packages/*.deb; do
