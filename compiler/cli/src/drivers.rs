@@ -63,7 +63,7 @@ pub(crate) struct DriverDevice {
     pub(crate) exceptions: BTreeMap<String, String>,
 }
 
-/// What a driver reports about a compiled pipeline.
+/// Fact that a driver reports about a compiled pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Fact {

@@ -139,7 +139,6 @@ fn row(
 ) -> Row {
     let pipeline = variant.pipelines.get(audited.pipeline);
     let artifact = pipeline.and_then(|p| manifest.artifacts.get(p.artifact as usize));
-    // Pipelines are equal if shader, entry point and required subgroup size are equal.
     let same = |index: u32| {
         let other = variant.pipelines.get(index as usize);
         other.zip(pipeline).is_some_and(|(other, this)| same_pipeline(this, other))

@@ -1,4 +1,4 @@
-//! What a SPIR-V module needs of a device, as far as `driftc audit` checks that the driver uses it.
+//! Instructions that a SPIR-V module is written for and that `driftc audit` looks for in the machine code.
 
 /// SPIR-V: opcode of `OpCapability`.
 const OP_CAPABILITY: u32 = 17;
@@ -9,7 +9,7 @@ const PACKED_DOT_PRODUCT: u32 = 6018;
 /// Number of words before the first instruction.
 const HEADER_WORDS: usize = 5;
 
-/// What a shader uses.
+/// Instructions that a shader is written for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ShaderUses {
     /// Cooperative matrices.
