@@ -5,6 +5,7 @@
 # check     check format, lints, spelling, tidiness, licenses, advisories and sizes
 # bless     rewrite the expected output of tests
 # test-full run everything (DRIFT_TEST_SCOPE=full); takes hours
+# drivers-test  compile models with all of these drivers, and compare probes and spills with the stored ones
 # drivers   unpack drivers that compile shaders for other GPUs than this machine's, for `driftc audit`
 # test-web  run every case of every kernel in browsers
 # docs      build the site of the documents in target/book
@@ -33,7 +34,7 @@ DENY ?= advisories bans licenses sources
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-full drivers test-web demo demo-web docs check bless bench size library wheel memcheck cross
+.PHONY: help setup test test-full drivers drivers-test test-web demo demo-web docs check bless bench size library wheel memcheck cross
 
 help:
 	@sed -n -e '/^$$/q' -e 's/^# //p' Makefile
@@ -49,6 +50,10 @@ test-full: setup
 
 test-web: setup
 	$(ENV) DRIFT_TEST_SCOPE=full $(CARGO) test -p drift-tests --test web -- --nocapture
+
+drivers-test: setup
+	@$(ENV) DRIFT_TEST_SCOPE=full $(CARGO) test --workspace $$DRIFT_TEST_FEATURES --test drivers
+	@$(ENV) $(CARGO) test --workspace $$DRIFT_TEST_FEATURES --bin driftc drivers
 
 drivers:
 	@tests/drivers.sh $(TARGET_DIR)/drivers $(TARGET_DIR)/setup/mesa

@@ -33,7 +33,9 @@ use driftc::plan::estimate::offering;
 use driftc::plan::tuning::configuration;
 use driftc::plan::{self, Decision, Dispatch, Location, views};
 use driftc::shader::{Bound, OutsideReads};
-use driftc::target::{Fragments, MatrixScope, MatrixShape, MatrixType, TargetProfile, WeightStorage, names};
+use driftc::target::{
+    Fragments, IntDotSigns, MatrixScope, MatrixShape, MatrixType, TargetProfile, WeightStorage, names,
+};
 use libtest_mimic::{Arguments, Trial};
 use rayon::prelude::*;
 
@@ -144,6 +146,13 @@ fn with_fragments(target: &TargetProfile) -> TargetProfile {
     able
 }
 
+/// Returns the target as a device that accelerates packed dot products of unsigned integers only.
+fn unsigned_dot(target: &TargetProfile) -> TargetProfile {
+    let mut able = target.clone();
+    able.features.int_dot_accelerated = vec![IntDotSigns::Unsigned];
+    able
+}
+
 /// Function that runs a trial on a target and fails if the results are wrong.
 type Run = Box<dyn FnOnce(&TargetProfile) -> Result<(), String> + Send>;
 
@@ -184,6 +193,12 @@ fn trials_of_case(
         // With slow integer conversion, quantized weights are multiplied differently in f32 and in f16.
         if precision == Precision::F32 || has_quantized_constants(case) {
             add("/wide", Box::new(move |target| run(kernel, case, precision, &wide(target), Some(target))));
+        }
+        // On devices with unsigned dot products only, signed operands become unsigned.
+        if precision == Precision::F32 && kernel.wgsl.contains("dot4I8Packed") {
+            let unsigned =
+                move |target: &TargetProfile| run(kernel, case, precision, &unsigned_dot(target), None);
+            add("/unsigned-dot", Box::new(unsigned));
         }
         let buffers = stored.first().is_some_and(|(_, offered)| offered.contains(kernel.name));
         let first = precision == Precision::F32 || scope.is_some();

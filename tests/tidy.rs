@@ -2,9 +2,14 @@
 //!
 //! The tests read the sources as text. A test whose folder or table is missing fails.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use driftc::kernels::KERNELS;
+use driftc::plan::tuning::source_hash;
+use driftc::target::TargetProfile;
+use driftc::target::static_facts::KernelFacts;
 
 /// Maximum number of lines of a source file, because a longer file has more than one job.
 const MAX_LINES: usize = 600;
@@ -331,11 +336,20 @@ fn every_decomposition_is_in_the_table() {
 fn every_target_is_in_the_table() {
     let all = sources("targets", &["toml"]).into_iter().filter(|file| !file.name.contains("/drivers/"));
     let (costs, files): (Vec<Source>, Vec<Source>) = all.partition(|file| file.name.contains("/costs/"));
+    let (facts, files): (Vec<Source>, Vec<Source>) =
+        files.into_iter().partition(|file| file.name.contains("/static/"));
     let files: BTreeSet<String> = files.iter().map(Source::stem).collect();
     let table: BTreeSet<String> = driftc::target::names().map(str::to_owned).collect();
     assert_eq!(
         files, table,
         "the files of targets/ (left) and BUILTIN in compiler/src/target/builtin.rs (right) name different profiles"
+    );
+    let facts: BTreeSet<String> = facts.iter().map(Source::stem).collect();
+    let listed: BTreeSet<String> =
+        driftc::target::STATIC_FACTS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(
+        facts, listed,
+        "the files of targets/static/ (left) and STATIC_FACTS in compiler/src/target/builtin.rs (right) name different profiles"
     );
     let costs: BTreeSet<String> = costs.iter().map(Source::stem).filter(|name| name != "generic").collect();
     let fitted: BTreeSet<String> = driftc::target::COSTS.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -343,6 +357,25 @@ fn every_target_is_in_the_table() {
         costs, fitted,
         "the files of targets/costs/ (left) and COSTS in compiler/src/target/builtin.rs (right) name different profiles"
     );
+}
+
+/// Static facts hold for one source of a kernel, so a changed kernel needs new facts.
+#[test]
+fn static_facts_hold_for_the_present_kernels() {
+    let sources: BTreeMap<&str, String> =
+        KERNELS.iter().map(|kernel| (kernel.name, source_hash(kernel.wgsl))).collect();
+    let mut wrong = Vec::new();
+    for (name, _) in driftc::target::STATIC_FACTS {
+        let facts = TargetProfile::load(name).unwrap().static_facts.unwrap();
+        let stale =
+            |(kernel, known): &(&String, &KernelFacts)| sources.get(kernel.as_str()) != Some(&known.source);
+        let stale: Vec<&str> =
+            facts.kernels.iter().filter(stale).map(|(kernel, _)| kernel.as_str()).collect();
+        if !stale.is_empty() || facts.kernels.is_empty() {
+            wrong.push(format!("driftc calibrate --static -t {name}  # {}", stale.join(", ")));
+        }
+    }
+    assert!(wrong.is_empty(), "kernels have changed since drivers compiled them; run\n{}", wrong.join("\n"));
 }
 
 #[test]

@@ -16,4 +16,4 @@ mod write;
 
 pub use function::check_limits;
 pub use planned::Planned;
-pub use write::{outline, write};
+pub use write::{outline, write, write_pipelines};

@@ -50,13 +50,21 @@ pub fn graphs() -> Vec<SuiteGraph> {
 }
 
 impl SuiteGraph {
+    /// Returns the graph before the passes.
+    ///
+    /// # Errors
+    /// If the graph's text is invalid, which is a defect of the suite.
+    pub fn graph(&self) -> Result<Graph> {
+        graph_text::parse(&self.text)
+            .map_err(|e| Error::internal("calibration suite", format!("{}: {e}", self.name)))
+    }
+
     /// Returns the graph after the passes.
     ///
     /// # Errors
     /// If the graph cannot be compiled for the target, which is a defect of the suite or of a pass.
     pub fn lowered(&self, target: &TargetProfile) -> Result<Graph> {
-        let defect = |e: String| Error::internal("calibration suite", format!("{}: {e}", self.name));
-        let mut graph = graph_text::parse(&self.text).map_err(|e| defect(e.to_string()))?;
+        let mut graph = self.graph()?;
         let context = Context { target, precision: self.precision };
         passes::run_pipeline(&mut graph, &context, passes::Options::default())?;
         Ok(graph)

@@ -13,6 +13,7 @@ mod load;
 mod probe;
 mod products;
 pub mod quirks;
+pub mod static_facts;
 #[cfg(test)]
 mod tests;
 
@@ -21,11 +22,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use crate::ir::storage::Storage as StorageKind;
-pub use builtin::{BUILTIN, COSTS, names};
+pub use builtin::{BUILTIN, COSTS, STATIC_FACTS, names};
 use costs::{Costs, Fit};
 pub use error::TargetError;
 pub use probe::from_device;
 use quirks::Fault;
+use static_facts::StaticFacts;
 
 /// A device or a family of devices that a bundle can be compiled for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,6 +64,10 @@ pub struct TargetProfile {
     /// Known driver faults that the compiler works around.
     #[serde(default)]
     pub quirks: Vec<Quirk>,
+    /// What the compiler of the device's driver made of the kernels' configurations. Absent if no driver was asked. A child
+    /// profile has its parent's facts if both are for the same API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub static_facts: Option<StaticFacts>,
     /// Source of each value of the profile, by field path (`limits.max_storage_buffers`).
     #[serde(default)]
     pub source: BTreeMap<String, String>,
@@ -157,6 +163,10 @@ pub struct Features {
     pub int8: bool,
     /// True if shaders have dot products of four packed 8-bit integers.
     pub int_dot_product: bool,
+    /// Signs of the operands for which dot products of four packed 8-bit integers are instructions of the device. Empty if the
+    /// device has no such instructions, or this is not known.
+    #[serde(default)]
+    pub int_dot_accelerated: Vec<IntDotSigns>,
     /// True if pipelines can require a subgroup size.
     pub subgroup_size_control: bool,
     /// True if pipelines can require full subgroups.
@@ -168,6 +178,18 @@ pub struct Features {
     pub robust_image_access: bool,
     /// True if reads outside of an image return zero in all channels.
     pub robust_image_access2: bool,
+}
+
+/// Signs of the two operands of a dot product of packed integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IntDotSigns {
+    /// Both operands are unsigned.
+    Unsigned,
+    /// Both operands are signed.
+    Signed,
+    /// One operand is signed, the other one unsigned.
+    Mixed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -277,6 +299,10 @@ pub struct Machine {
     /// no such number is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spills_above: Option<u32>,
+    /// Number of subgroups on an execution unit that hide the latency of memory, in the unit of the driver's reports. Absent if
+    /// no such number is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_occupancy: Option<u32>,
     /// Cost of reading a vec4 from a uniform buffer if all invocations read the same vec4, as a number of vec4 multiply-adds.
     pub uniform_read_fmas: f64,
     /// Cost of broadcasting a vec4 to a subgroup, as a number of vec4 multiply-adds.

@@ -16,7 +16,7 @@ pub use webgpu::adapters;
 #[cfg(feature = "vulkan")]
 pub use vulkan::{devices, probe};
 
-pub use drift_format::device::{DeviceInfo, DeviceKind, ImageLimits, MemoryHeap};
+pub use drift_format::device::{DeviceInfo, DeviceKind, ImageLimits, IntDotAcceleration, MemoryHeap};
 
 use crate::error::{Error, Result, Unmet};
 use crate::format::{ArtifactKind, BindingKind, ImageKind, Limits, Manifest, Variant};

@@ -7,10 +7,10 @@ const TILE_K = 4u;
 const TILE_M = THREADS_M * ROWS;
 const TILE_N4 = THREADS_N * COLS;
 const THREADS = THREADS_M * THREADS_N;
-const FLIP_A = true;
-const FLIP_B = false;
+const FLIP_A = false;
+const FLIP_B = true;
 const ONES = 0x01010101u;
-const_assert !(FLIP_A && FLIP_B);
+const FLIPPED = -128i;
 fn size_m() -> u32 { return 42u; }
 fn size_n() -> u32 { return 10u; }
 fn size_k() -> u32 { return 36u; }
@@ -37,8 +37,8 @@ fn word_a(batch: u32, row: u32, k: u32) -> u32 {
     x = select(0u, x, inside);
     return select(u32(), load_pixel(batch, c, y, x), inside);
 }
-fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return (word_a(batch, row, k4) ^ 0x80808080u); }
-fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return buffer_1[k4 * 3u + n4]; }
+fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return word_a(batch, row, k4); }
+fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return (buffer_1[k4 * 3u + n4] ^ vec4<u32>(0x80808080u)); }
 fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) {
     let row_3 = row % 6u;
     let row_3_rest = row / 6u;
@@ -58,7 +58,7 @@ fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) {
     if ((n4) * 4u + 2u < 10u) { buffer_3[(row_2) * 6u + (row_3) + (((n4) * 4u)) * 42u + 84u] = w.z; }
     if ((n4) * 4u + 3u < 10u) { buffer_3[(row_2) * 6u + (row_3) + (((n4) * 4u)) * 42u + 126u] = w.w; }
 }
-fn dot4(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b); }
+fn dot4(a: u32, b: u32) -> i32 { return i32(dot4U8Packed(a, b)); }
 fn pack_bytes(v: vec4<u32>) -> u32 {
     return insertBits(insertBits(insertBits(v.x, v.y, 8u, 24u), v.z, 16u, 16u), v.w, 24u, 8u);
 }
@@ -122,7 +122,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         {
             let row = first_row + lane_m + 0u * THREADS_M;
             let n4 = first_n4 + lane_n + 0u * THREADS_N;
-            let correction = (vec4<i32>(sums_a[0u]) + sums_b[0u]) * 128i;
+            var correction = (vec4<i32>(sums_a[0u]) + sums_b[0u]) * FLIPPED;
+            if (FLIP_A && FLIP_B) { correction += vec4<i32>(i32(k4_end * 4u) * FLIPPED * FLIPPED); }
             if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[0u * COLS + 0u] + correction); }
         }
     }

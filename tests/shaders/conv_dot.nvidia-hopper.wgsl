@@ -10,7 +10,7 @@ const THREADS = THREADS_M * THREADS_N;
 const FLIP_A = true;
 const FLIP_B = false;
 const ONES = 0x01010101u;
-const_assert !(FLIP_A && FLIP_B);
+const FLIPPED = 128i;
 fn size_m() -> u32 { return 42u; }
 fn size_n() -> u32 { return 10u; }
 fn size_k() -> u32 { return 36u; }
@@ -122,7 +122,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         {
             let row = first_row + lane_m + 0u * THREADS_M;
             let n4 = first_n4 + lane_n + 0u * THREADS_N;
-            let correction = (vec4<i32>(sums_a[0u]) + sums_b[0u]) * 128i;
+            var correction = (vec4<i32>(sums_a[0u]) + sums_b[0u]) * FLIPPED;
+            if (FLIP_A && FLIP_B) { correction += vec4<i32>(i32(k4_end * 4u) * FLIPPED * FLIPPED); }
             if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[0u * COLS + 0u] + correction); }
         }
     }

@@ -7,10 +7,10 @@ const TILE_K = 4u;
 const TILE_M = THREADS_M * ROWS;
 const TILE_N4 = THREADS_N * COLS;
 const THREADS = THREADS_M * THREADS_N;
-const FLIP_A = true;
-const FLIP_B = false;
+const FLIP_A = false;
+const FLIP_B = true;
 const ONES = 0x01010101u;
-const_assert !(FLIP_A && FLIP_B);
+const FLIPPED = -128i;
 fn size_m() -> u32 { return 70u; }
 fn size_n() -> u32 { return 50u; }
 fn size_k() -> u32 { return 45u; }
@@ -23,8 +23,8 @@ fn values_a(batch: u32, row: u32, k4: u32) -> vec4<u32> {
     if ((k4) * 4u + 3u < 45u) { r.w = u32(buffer_0[(batch_0) * 3150u + (row) * 45u + (((k4) * 4u)) + 3u]); }
     return r;
 }
-fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return (pack_bytes(vec4<u32>(values_a(batch, row, k4))) ^ 0x80808080u); }
-fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return buffer_1[k4 * 13u + n4]; }
+fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return pack_bytes(vec4<u32>(values_a(batch, row, k4))); }
+fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return (buffer_1[k4 * 13u + n4] ^ vec4<u32>(0x80808080u)); }
 fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) {
     let batch_0 = batch;
     var l2: vec4<i32> = vec4<i32>(0i);
@@ -42,7 +42,7 @@ fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) {
     if ((n4) * 4u + 2u < 50u) { buffer_3[(batch_0) * 3500u + (row) * 50u + (((n4) * 4u)) + 2u] = w.z; }
     if ((n4) * 4u + 3u < 50u) { buffer_3[(batch_0) * 3500u + (row) * 50u + (((n4) * 4u)) + 3u] = w.w; }
 }
-fn dot4(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b); }
+fn dot4(a: u32, b: u32) -> i32 { return i32(dot4U8Packed(a, b)); }
 fn pack_bytes(v: vec4<u32>) -> u32 {
     return insertBits(insertBits(insertBits(v.x, v.y, 8u, 24u), v.z, 16u, 16u), v.w, 24u, 8u);
 }
@@ -133,7 +133,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         {
             let row = first_row + lane_m + 0u * THREADS_M;
             let n4 = first_n4 + lane_n + 0u * THREADS_N;
-            let correction = (vec4<i32>(sums_a[0u]) + sums_b[0u]) * 128i;
+            var correction = (vec4<i32>(sums_a[0u]) + sums_b[0u]) * FLIPPED;
+            if (FLIP_A && FLIP_B) { correction += vec4<i32>(i32(k4_end * 4u) * FLIPPED * FLIPPED); }
             if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[0u * COLS + 0u] + correction); }
         }
     }
@@ -141,7 +142,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         {
             let row = first_row + lane_m + 1u * THREADS_M;
             let n4 = first_n4 + lane_n + 0u * THREADS_N;
-            let correction = (vec4<i32>(sums_a[1u]) + sums_b[0u]) * 128i;
+            var correction = (vec4<i32>(sums_a[1u]) + sums_b[0u]) * FLIPPED;
+            if (FLIP_A && FLIP_B) { correction += vec4<i32>(i32(k4_end * 4u) * FLIPPED * FLIPPED); }
             if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[1u * COLS + 0u] + correction); }
         }
     }
@@ -149,7 +151,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         {
             let row = first_row + lane_m + 2u * THREADS_M;
             let n4 = first_n4 + lane_n + 0u * THREADS_N;
-            let correction = (vec4<i32>(sums_a[2u]) + sums_b[0u]) * 128i;
+            var correction = (vec4<i32>(sums_a[2u]) + sums_b[0u]) * FLIPPED;
+            if (FLIP_A && FLIP_B) { correction += vec4<i32>(i32(k4_end * 4u) * FLIPPED * FLIPPED); }
             if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[2u * COLS + 0u] + correction); }
         }
     }
@@ -157,7 +160,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         {
             let row = first_row + lane_m + 3u * THREADS_M;
             let n4 = first_n4 + lane_n + 0u * THREADS_N;
-            let correction = (vec4<i32>(sums_a[3u]) + sums_b[0u]) * 128i;
+            var correction = (vec4<i32>(sums_a[3u]) + sums_b[0u]) * FLIPPED;
+            if (FLIP_A && FLIP_B) { correction += vec4<i32>(i32(k4_end * 4u) * FLIPPED * FLIPPED); }
             if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[3u * COLS + 0u] + correction); }
         }
     }

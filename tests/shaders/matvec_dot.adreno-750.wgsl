@@ -5,11 +5,11 @@ const THREADS = LANES_K * LANES_N;
 const ROWS = 1u;
 const STAGED_WORDS = 76u;
 const K_FIRST = false;
-const FLIP_A = false;
-const FLIP_B = false;
+const FLIP_A = true;
+const FLIP_B = true;
 const ONES = 0x01010101u;
 const_assert LANES_K > 0u && (LANES_K & (LANES_K - 1u)) == 0u;
-const_assert !(FLIP_A && FLIP_B);
+const FLIPPED = -128i;
 fn size_m() -> u32 { return 1u; }
 fn size_n() -> u32 { return 85u; }
 fn size_k() -> u32 { return 302u; }
@@ -21,8 +21,8 @@ fn values_a(batch: u32, row: u32, k4: u32) -> vec4<i32> {
     if ((k4) * 4u + 3u < 302u) { r.w = i32(buffer_0[(((k4) * 4u)) + 3u]); }
     return r;
 }
-fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return pack_bytes(vec4<u32>(values_a(batch, row, k4))); }
-fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return buffer_1[k4 * 22u + n4]; }
+fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return (pack_bytes(vec4<u32>(values_a(batch, row, k4))) ^ 0x80808080u); }
+fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return (buffer_1[k4 * 22u + n4] ^ vec4<u32>(0x80808080u)); }
 fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) {
     let s1 = vec4<f32>(v);
     let w = vec4<f32>(s1);
@@ -31,7 +31,7 @@ fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) {
     if ((n4) * 4u + 2u < 85u) { buffer_2[(((n4) * 4u)) + 2u] = w.z; }
     if ((n4) * 4u + 3u < 85u) { buffer_2[(((n4) * 4u)) + 3u] = w.w; }
 }
-fn dot4(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b); }
+fn dot4(a: u32, b: u32) -> i32 { return i32(dot4U8Packed(a, b)); }
 fn pack_bytes(v: vec4<u32>) -> u32 {
     return insertBits(insertBits(insertBits(v.x, v.y, 8u, 24u), v.z, 16u, 16u), v.w, 24u, 8u);
 }
@@ -63,11 +63,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         for (var k = lane_k; k < end; k += LANES_K) {
             let b = load_b(batch, start + k, n4);
             var correction = vec4<i32>();
-            if (FLIP_A) { correction = dot4_columns(ONES, b) * 128i; }
+            if (FLIP_A) { correction = dot4_columns(ONES, b) * FLIPPED; }
+            if (FLIP_A && FLIP_B) { correction += vec4<i32>(4i * FLIPPED * FLIPPED); }
             {
                 let a = staged_rows[0u * STAGED_WORDS + k];
-                if (FLIP_B) { correction = vec4<i32>(dot4(a, ONES) * 128i); }
-                acc[0u] += dot4_columns(a, b) + correction;
+                var sum = dot4_columns(a, b) + correction;
+                if (FLIP_B) { sum += vec4<i32>(dot4(a, ONES) * FLIPPED); }
+                acc[0u] += sum;
             }
         }
         workgroupBarrier();

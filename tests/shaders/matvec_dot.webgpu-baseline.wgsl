@@ -9,7 +9,7 @@ const FLIP_A = false;
 const FLIP_B = false;
 const ONES = 0x01010101u;
 const_assert LANES_K > 0u && (LANES_K & (LANES_K - 1u)) == 0u;
-const_assert !(FLIP_A && FLIP_B);
+const FLIPPED = 128i;
 fn size_m() -> u32 { return 1u; }
 fn size_n() -> u32 { return 85u; }
 fn size_k() -> u32 { return 302u; }
@@ -63,11 +63,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         for (var k = lane_k; k < end; k += LANES_K) {
             let b = load_b(batch, start + k, n4);
             var correction = vec4<i32>();
-            if (FLIP_A) { correction = dot4_columns(ONES, b) * 128i; }
+            if (FLIP_A) { correction = dot4_columns(ONES, b) * FLIPPED; }
+            if (FLIP_A && FLIP_B) { correction += vec4<i32>(4i * FLIPPED * FLIPPED); }
             {
                 let a = staged_rows[0u * STAGED_WORDS + k];
-                if (FLIP_B) { correction = vec4<i32>(dot4(a, ONES) * 128i); }
-                acc[0u] += dot4_columns(a, b) + correction;
+                var sum = dot4_columns(a, b) + correction;
+                if (FLIP_B) { sum += vec4<i32>(dot4(a, ONES) * FLIPPED); }
+                acc[0u] += sum;
             }
         }
         workgroupBarrier();

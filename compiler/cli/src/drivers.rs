@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::DRIVERS;
 use crate::failure::{Failure, Result};
+use crate::session::DeviceArgs;
 
 const TABLE: &str = include_str!("../../../targets/drivers/drivers.toml");
 
@@ -53,6 +54,10 @@ pub(crate) struct DriverDevice {
     pub(crate) name: String,
     /// Profiles whose bundles this device should run. The first device with a profile is the profile's default.
     pub(crate) profiles: Vec<String>,
+    /// Processor (`aarch64`) for which alone Debian has the driver. On another processor, the driver runs in an emulator and
+    /// compiles pipelines, but does not start `driftc`.
+    #[serde(default)]
+    pub(crate) processor: Option<String>,
     /// Environment variables that select the device.
     #[serde(default)]
     #[expect(dead_code, reason = "tests/drivers.sh reads it")]
@@ -109,6 +114,30 @@ impl DriverTable {
         self.devices().find(|device| device.profiles.iter().any(|name| name == profile))
     }
 
+    /// Returns the device whose driver compiles for a target: the device that `--driver` names, or the target's first device.
+    /// Returns `None` if `--device` selects a device of this machine.
+    ///
+    /// # Errors
+    /// If there is no such device.
+    pub(crate) fn selected(
+        &self,
+        driver: Option<&str>,
+        device: &DeviceArgs,
+        target: &str,
+    ) -> Result<Option<&DriverDevice>> {
+        if device.device.is_some() {
+            return Ok(None);
+        }
+        if let Some(name) = driver {
+            return self.device(name).map(Some);
+        }
+        match self.device_of_profile(target) {
+            Some(device) => Ok(Some(device)),
+            None => Err(Failure::usage(format!("no driver is listed for the target {target}"))
+                .help("give --driver NAME, or --device DEVICE for a device of this machine")),
+        }
+    }
+
     /// Returns the driver that reports this name.
     pub(crate) fn driver(&self, vulkan_name: &str) -> Option<&Driver> {
         self.drivers.iter().find(|driver| driver.vulkan_name == vulkan_name)
@@ -119,12 +148,29 @@ impl DriverTable {
     }
 }
 
+impl DriverDevice {
+    /// True if the device's driver runs in an emulator.
+    pub(crate) fn is_emulated(&self) -> bool {
+        self.processor.as_ref().is_some_and(|processor| processor != std::env::consts::ARCH)
+    }
+}
+
 /// Returns a command that starts this program with the driver of a device: `run DEVICE driftc`, where `run` is a file of the
 /// folder that `make drivers` fills.
 ///
 /// # Errors
 /// If the folder does not exist.
 pub(crate) fn program_with_driver(device: &DriverDevice) -> Result<Command> {
+    let mut command = run_with_driver(device)?;
+    command.arg(this_program()?);
+    Ok(command)
+}
+
+/// Returns the command `run DEVICE`, without the program to start.
+///
+/// # Errors
+/// If the folder that `make drivers` fills does not exist.
+pub(crate) fn run_with_driver(device: &DriverDevice) -> Result<Command> {
     let folder = DRIVERS.value().map_or_else(|| PathBuf::from("target/drivers"), PathBuf::from);
     let run = folder.join("run");
     if !run.is_file() {
@@ -133,7 +179,7 @@ pub(crate) fn program_with_driver(device: &DriverDevice) -> Result<Command> {
         ));
     }
     let mut command = Command::new(run);
-    command.arg(&device.name).arg(this_program()?);
+    command.arg(&device.name);
     Ok(command)
 }
 
@@ -174,7 +220,8 @@ mod tests {
     fn profiles_state_no_more_than_drivers_report() {
         let table = table().unwrap();
         let mut wrong = Vec::new();
-        for device in table.devices() {
+        // In an emulator, drivers compile pipelines only.
+        for device in table.devices().filter(|device| device.processor.is_none()) {
             let path = format!("../../targets/drivers/probes/{}.toml", device.name);
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
             let probe = TargetProfile::load(path.to_str().unwrap()).unwrap_or_else(|e| panic!("{e}"));

@@ -178,7 +178,16 @@ pub(crate) const EXAMPLES: &[(&str, &[Example])] = &[
             ),
         ],
     ),
-    ("diff", &[example("Compare two bundles", "driftc diff old.drift new.drift --all")]),
+    (
+        "diff",
+        &[
+            example("Compare two bundles", "driftc diff old.drift new.drift --all"),
+            example(
+                "Compare what a driver made of two versions of a model, written by `driftc audit --json`",
+                "driftc diff old.json new.json",
+            ),
+        ],
+    ),
     (
         "tune",
         &[example(

@@ -5,6 +5,7 @@
 
 mod answer_printer;
 mod arrays;
+mod audit_report;
 mod bundle_sizes;
 mod bytes_read;
 mod cache;
@@ -15,6 +16,7 @@ mod commands;
 mod compare;
 mod constants;
 mod divergence;
+mod driver_compiler;
 mod drivers;
 mod environment;
 mod examples;

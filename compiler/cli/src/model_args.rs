@@ -23,7 +23,7 @@ pub(crate) struct ModelArgs {
 }
 
 /// Options for the inputs of a model, the storage of floats, and quantization.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ModelOptions {
     /// Set the value or the inclusive bounds of a symbolic dimension
     #[arg(long = "dim", value_name = "NAME=N | NAME=LOW..HIGH", value_parser = parse_dim, help_heading = MODEL_OPTIONS)]

@@ -17,7 +17,10 @@ use super::store::{EmptyStore, FileStore, Modules, Store};
 use super::weights::{Chunks, Weights};
 use crate::emit::{self, Language, spirv};
 use crate::error::{Error, Result};
-use crate::plan::Dispatch;
+use crate::ir::dim::Dim;
+use crate::plan::{Dispatch, Location, Plan};
+use crate::shader::{Bound, Launch};
+use crate::target::TargetProfile;
 
 /// Writes a bundle.
 ///
@@ -50,6 +53,71 @@ pub fn outline(planned: &[Planned<'_>]) -> Result<Manifest> {
     let mut store = EmptyStore::default();
     let variants = variants(planned, &mut store)?;
     Ok(Manifest { artifacts: store.artifacts, variants, ..Manifest::default() })
+}
+
+/// Writes a bundle that has only the pipelines of some launches, for drivers to compile: no functions and no weights. Returns
+/// the index of each launch's pipeline. Launches with equal shaders and kinds of bindings share a pipeline.
+///
+/// # Errors
+/// If a shader is not valid, or the file cannot be written.
+pub fn write_pipelines(
+    path: &Path,
+    target: &TargetProfile,
+    launches: &[Launch],
+    emit: spirv::Options,
+) -> Result<Vec<usize>> {
+    let plan = pipelines_plan(launches);
+    let planned = Planned { target, functions: vec![("pipelines".to_owned(), &plan)] };
+    let writer = BundleWriter::create(path).map_err(format_error)?;
+    let mut store = FileStore { writer, modules: emit_all(std::slice::from_ref(&planned), emit)? };
+    let (pipelines, known) = pipelines(&mut store, &planned)?;
+    let place = |step: &Dispatch| known.get(&key(step)).and_then(|index| usize::try_from(*index).ok());
+    let places: Option<Vec<usize>> = plan.dispatches.iter().map(place).collect();
+    let mut variant = Variant {
+        target: target.name.clone(),
+        profile_hash: Hash(target.hash()?),
+        pipelines,
+        ..Variant::default()
+    };
+    requirements::declare(&mut variant, &planned);
+    store.writer.finish(Provenance::default(), vec![variant]).map_err(format_error)?;
+    places.ok_or_else(|| Error::internal("bundle", "a pipeline was not written"))
+}
+
+/// Returns a plan of launches without tensors, which cannot run.
+fn pipelines_plan(launches: &[Launch]) -> Plan {
+    let dispatch = |launch: &Launch| Dispatch {
+        launch: Launch { grid: std::array::from_fn(|_| Dim::known(1)), ..launch.clone() },
+        locations: launch
+            .bindings
+            .iter()
+            .map(|binding| match binding.bound {
+                Bound::Params => Location::Params,
+                Bound::Operand(_) | Bound::Packed(_) | Bound::Result | Bound::Scratch(_) => {
+                    Location::Arena(0)
+                }
+            })
+            .collect(),
+        barrier: true,
+        label: launch.kernel.to_owned(),
+        is_copy: false,
+        bytes: Dim::known(0),
+    };
+    Plan { dispatches: launches.iter().map(dispatch).collect(), ..Plan::empty() }
+}
+
+/// Adds the shader of each distinct pipeline of a target to the store. Returns the pipelines and their indices.
+fn pipelines<'a>(store: &mut dyn Store, planned: &Planned<'a>) -> Result<(Vec<Pipeline>, Pipelines<'a>)> {
+    let language = Language::from(planned.target.api.name);
+    let (mut pipelines, mut known): (Vec<Pipeline>, Pipelines<'_>) = (Vec::new(), BTreeMap::new());
+    for step in planned.functions.iter().flat_map(|(_, plan)| &plan.dispatches) {
+        if let Entry::Vacant(place) = known.entry(key(step)) {
+            let (artifact, entry) = store.add_shader(language, step.launch.wgsl.as_str())?;
+            place.insert(index(pipelines.len())?);
+            pipelines.push(pipeline(step, artifact, &entry));
+        }
+    }
+    Ok((pipelines, known))
 }
 
 /// Builds the variants of all targets, which share chunks.
@@ -86,16 +154,7 @@ fn variant(store: &mut dyn Store, planned: &Planned<'_>, chunks: &mut Chunks) ->
     let mut weights = Weights::new(target);
     let plans = planned.functions.iter().map(|(_, plan)| *plan);
     let places = plans.map(|plan| weights.add(store, plan, chunks)).collect::<Result<Vec<_>>>()?;
-    let mut pipelines: Vec<Pipeline> = Vec::new();
-    let mut known: Pipelines<'_> = BTreeMap::new();
-    for step in planned.functions.iter().flat_map(|(_, plan)| &plan.dispatches) {
-        let wgsl = step.launch.wgsl.as_str();
-        if let Entry::Vacant(place) = known.entry(key(step)) {
-            let (artifact, entry) = store.add_shader(Language::from(target.api.name), wgsl)?;
-            place.insert(index(pipelines.len())?);
-            pipelines.push(pipeline(step, artifact, &entry));
-        }
-    }
+    let (pipelines, known) = pipelines(store, planned)?;
     let states = states(planned)?;
     let shared = Shared { target, weights: &weights.slots, states: &states, pipelines: &known };
     let mut functions = Vec::with_capacity(places.len());

@@ -18,6 +18,7 @@ pub mod params;
 mod schedule;
 pub mod select;
 mod startup;
+mod static_facts;
 pub mod trial;
 pub mod tuning;
 pub mod views;
@@ -112,6 +113,23 @@ pub struct Footprint {
 }
 
 impl Plan {
+    /// Creates a plan without tensors and dispatches.
+    pub(crate) fn empty() -> Self {
+        Self {
+            bounds: Bounds::default(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            tensors: Vec::new(),
+            images: Images::default(),
+            states: Vec::new(),
+            weights: Vec::new(),
+            dispatches: Vec::new(),
+            live_ranges: Vec::new(),
+            memory: memory::plan(&[]),
+            decisions: Vec::new(),
+        }
+    }
+
     /// Returns the memory that intermediate tensors take.
     pub fn footprint(&self) -> Footprint {
         Footprint {

@@ -1,10 +1,12 @@
 //! Selects a kernel for a problem: collects the candidates of all kernels, with cost and reason, and sorts them by
 //! cost.
 //!
-//! Costs are estimates from the profile's numbers. An override of the profile moves its candidate to the front. If a
+//! Costs are estimates from the profile's numbers. Where the profile has static facts, configurations that spill registers cost
+//! more, and full occupancy is preferred. An override of the profile moves its candidate to the front. If a
 //! tuning database has measured the problem, the measured times replace the estimates.
 
 use super::choice::Choice;
+use super::static_facts;
 use super::tuning::{self, Database, Outcome};
 use crate::kernels::KERNELS;
 use crate::shader::problem::Problem;
@@ -23,7 +25,9 @@ pub fn candidates(problem: &Problem<'_>, only: Option<&str>, tuning: Option<&Dat
             })
         })
         .collect();
+    static_facts::apply_spills(&mut out, problem.target);
     out.sort_by(|a, b| a.candidate.cost.total_cmp(&b.candidate.cost));
+    static_facts::prefer_full_occupancy(&mut out, problem.target);
     apply_override(&mut out, problem);
     if let Some(tuning) = tuning {
         apply_measurements(&mut out, problem, tuning);

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use super::choice::Choice;
 use super::device_limits;
-use super::images;
 use super::memory::{self, LiveRange};
 use super::tuning;
 use super::{Dispatch, Location, Plan, Port};
@@ -124,19 +123,8 @@ const WARM_UPS: usize = 16;
 /// # Errors
 /// If a trial exceeds a limit of the target.
 pub fn plan(trials: &[Trial], target: &TargetProfile) -> Result<Plan> {
-    let mut plan = Plan {
-        bounds: trials.first().map(|trial| trial.bounds.clone()).unwrap_or_default(),
-        inputs: Vec::new(),
-        outputs: Vec::new(),
-        tensors: Vec::new(),
-        states: Vec::new(),
-        images: images::Images::default(),
-        weights: Vec::new(),
-        dispatches: Vec::new(),
-        live_ranges: Vec::new(),
-        memory: memory::plan(&[]),
-        decisions: Vec::new(),
-    };
+    let bounds = trials.first().map(|trial| trial.bounds.clone()).unwrap_or_default();
+    let mut plan = Plan { bounds, ..Plan::empty() };
     let mut inputs = BTreeMap::new();
     let mut live_ranges = Vec::new();
     for trial in trials.first().into_iter().cycle().take(WARM_UPS) {

@@ -42,6 +42,17 @@ pub const COSTS: &[(&str, &str)] = &[
     ("nvidia-hopper", include_str!("../../../targets/costs/nvidia-hopper.toml")),
 ];
 
+/// Profile names and the TOML of what their drivers' compilers made of the kernels: the files of `targets/static/`.
+pub const STATIC_FACTS: &[(&str, &str)] = &[
+    ("adreno-740", include_str!("../../../targets/static/adreno-740.toml")),
+    ("amd-rdna2", include_str!("../../../targets/static/amd-rdna2.toml")),
+    ("amd-rdna3", include_str!("../../../targets/static/amd-rdna3.toml")),
+    ("apple-m1", include_str!("../../../targets/static/apple-m1.toml")),
+    ("intel-arc-a770", include_str!("../../../targets/static/intel-arc-a770.toml")),
+    ("intel-battlemage", include_str!("../../../targets/static/intel-battlemage.toml")),
+    ("nvidia-ampere", include_str!("../../../targets/static/nvidia-ampere.toml")),
+];
+
 /// Names of the built-in profiles.
 pub fn names() -> impl Iterator<Item = &'static str> {
     BUILTIN.iter().map(|(name, _)| *name)
@@ -50,6 +61,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// Returns the TOML of the fitted cost parameters of a built-in profile.
 pub(super) fn costs(name: &str) -> Option<&'static str> {
     COSTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+/// Returns the TOML of the static facts of a built-in profile.
+pub(super) fn static_facts(name: &str) -> Option<&'static str> {
+    STATIC_FACTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
 pub(super) fn text(name: &str) -> Option<&'static str> {

@@ -15,6 +15,9 @@ use super::{TargetError, TargetProfile, builtin, check, products};
 /// Maximum bytes of a profile's file.
 const MAX_BYTES: u64 = 1 << 20;
 
+/// Field of a profile that holds the file of the folder `static`.
+const STATIC_FACTS: &str = "static_facts";
+
 /// Profile fields that may be set although the compiler does not use them.
 const UNREAD: &[&str] = &[
     "api.version",
@@ -84,6 +87,7 @@ fn resolve(place: Place, text: &str) -> Result<TargetProfile, TargetError> {
     for layer in layers {
         let file = layer.place.shown();
         forget_fit(&mut merged);
+        forget_static_facts(&mut merged, &layer.table);
         merge(&mut merged, layer.table);
         profile = Some(parse(&merged, &file)?);
     }
@@ -97,6 +101,14 @@ fn forget_fit(merged: &mut Table) {
     merged.remove("fit");
     if let Some(Value::Table(sources)) = merged.get_mut("source") {
         sources.retain(|path, _| !covers("fit", path));
+    }
+}
+
+/// Removes a parent's static facts if the child has its own, or is for another API, whose shaders another compiler reads.
+fn forget_static_facts(merged: &mut Table, child: &Table) {
+    let differs = child.get("api").is_some_and(|api| merged.get("api") != Some(api));
+    if differs || child.contains_key(STATIC_FACTS) {
+        merged.remove(STATIC_FACTS);
     }
 }
 
@@ -141,10 +153,15 @@ fn layer(place: Place, text: &str) -> Result<Layer, TargetError> {
     let file = place.shown();
     let mut table: Table = toml::from_str(text)
         .map_err(|error| TargetError::Syntax { file: file.clone(), reason: error.to_string() })?;
-    if let Some((text, file)) = fitted(&place)? {
+    if let Some((text, file)) = beside(&place, "costs", builtin::costs)? {
         let mut fitted = costs_table(&text, &file)?;
         merge_tables(&mut fitted, table);
         table = fitted;
+    }
+    if let Some((text, file)) = beside(&place, "static", builtin::static_facts)? {
+        let facts = toml::from_str(&text)
+            .map_err(|error| TargetError::Syntax { file: file.clone(), reason: error.to_string() })?;
+        table.entry(STATIC_FACTS).or_insert(Value::Table(facts));
     }
     spread_sources(&mut table, &file)?;
     for path in UNREAD {
@@ -170,17 +187,22 @@ fn remove(table: &mut Table, path: &str) {
     }
 }
 
-/// Returns a profile's fitted cost parameters and their file, which is in the folder `costs` next to the profile.
-fn fitted(place: &Place) -> Result<Option<(String, String)>, TargetError> {
+/// Returns the text and the path of a file about a profile that is in the folder `folder` next to the profile: fitted cost
+/// parameters or static facts. `builtin` returns the text for a built-in profile.
+fn beside(
+    place: &Place,
+    folder: &str,
+    builtin: impl Fn(&str) -> Option<&'static str>,
+) -> Result<Option<(String, String)>, TargetError> {
     let path = match place {
         Place::Text(_) => return Ok(None),
         Place::Builtin(name) => {
-            let file = format!("targets/costs/{name}.toml");
-            return Ok(builtin::costs(name).map(|text| (text.to_owned(), file)));
+            let file = format!("targets/{folder}/{name}.toml");
+            return Ok(builtin(name).map(|text| (text.to_owned(), file)));
         }
         Place::File(path) => Path::new(path),
     };
-    let folder = path.parent().unwrap_or(Path::new("")).join("costs");
+    let folder = path.parent().unwrap_or(Path::new("")).join(folder);
     let beside = folder.join(path.file_name().unwrap_or_default());
     if !beside.is_file() {
         return Ok(None);

@@ -3,11 +3,11 @@
 //! The profile inherits from the baseline profile. For numbers that the driver does not report, above all speeds, the profile has
 //! conservative values. Reported values have the source `probe`.
 
-use drift_format::device::DeviceInfo;
+use drift_format::device::{DeviceInfo, IntDotAcceleration};
 use drift_format::{self as format, Feature};
 use toml::{Table, Value};
 
-use super::{Api, MatrixScope, MatrixShape, MatrixType, SubgroupOp, TargetError, TargetProfile};
+use super::{Api, IntDotSigns, MatrixScope, MatrixShape, MatrixType, SubgroupOp, TargetError, TargetProfile};
 
 const PARENT: &str = "vulkan-baseline";
 /// Maximum subgroup size in Vulkan.
@@ -132,6 +132,7 @@ fn features(device: &DeviceInfo) -> Result<Value, toml::ser::Error> {
         ("storage_16", has(Feature::Storage16bit)),
         ("int8", has(Feature::ShaderInt8)),
         ("int_dot_product", has(Feature::IntDotProduct)),
+        ("int_dot_accelerated", Value::try_from(int_dot_accelerated(device))?),
         ("subgroup_size_control", has(Feature::SubgroupSizeControl)),
         ("full_subgroups", has(Feature::FullSubgroups)),
         ("subgroup_ops", Value::try_from(&ops)?),
@@ -139,6 +140,12 @@ fn features(device: &DeviceInfo) -> Result<Value, toml::ser::Error> {
         ("robust_image_access", has(Feature::RobustImageAccess)),
         ("robust_image_access2", has(Feature::RobustImageAccess2)),
     ]))
+}
+
+fn int_dot_accelerated(device: &DeviceInfo) -> Vec<IntDotSigns> {
+    let IntDotAcceleration { unsigned, signed, mixed } = device.int_dot_accelerated;
+    let all = [(unsigned, IntDotSigns::Unsigned), (signed, IntDotSigns::Signed), (mixed, IntDotSigns::Mixed)];
+    all.into_iter().filter_map(|(accelerated, signs)| accelerated.then_some(signs)).collect()
 }
 
 /// Maximum number of subgroups per workgroup: the number that the driver reports, or else a number that follows from the maximum

@@ -30,8 +30,7 @@ pub struct DeviceInfo {
     pub max_workgroup_subgroups: u32,
     /// Maximum descriptor sets bound at once.
     pub max_bound_sets: u32,
-    /// True if packed dot products of four 8-bit integers are hardware accelerated.
-    pub int_dot_accelerated: bool,
+    pub int_dot_accelerated: IntDotAcceleration,
     pub matrix_shapes: Vec<MatrixShape>,
     pub memory_heaps: Vec<MemoryHeap>,
     /// Maximum number of memory allocations that can exist at a time.
@@ -43,6 +42,17 @@ pub struct DeviceInfo {
     pub device_uuid: [u8; 16],
     pub driver_uuid: [u8; 16],
     pub pipeline_cache_uuid: [u8; 16],
+}
+
+/// Packed dot products of four 8-bit integers that the hardware accelerates, by the signs of the two operands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct IntDotAcceleration {
+    /// Both operands are unsigned.
+    pub unsigned: bool,
+    /// Both operands are signed.
+    pub signed: bool,
+    /// One operand is signed, the other one unsigned.
+    pub mixed: bool,
 }
 
 /// Type of a device.

@@ -1,25 +1,22 @@
 //! `driftc audit`: compiles every pipeline of a bundle with the compiler of a GPU's driver, and reports refusals, crashes,
 //! compile times, spills, registers and occupancy. The GPU itself is not needed (`make drivers`).
 
-mod children;
 mod print;
 mod report;
-mod shader_uses;
-mod worker;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use drift_runtime::Bundle;
-use drift_runtime::codec::section;
 use drift_runtime::format::{Manifest, Variant};
 use driftc::compile::write;
 use tempfile::TempDir;
 
+use crate::audit_report::Report;
 use crate::cli_help::DEVICE_OPTIONS;
-use crate::drivers::{DriverDevice, DriverTable, program_with_driver, table, this_program};
+use crate::driver_compiler::{DriverCompiler, distinct_pipelines, worker};
+use crate::drivers::table;
 use crate::failure::{Failure, Result};
 use crate::lowering::lower_all;
 use crate::model::is_model;
@@ -29,10 +26,7 @@ use crate::progress::Progress;
 use crate::session::DeviceArgs;
 use crate::target_args::load_target;
 use crate::variant_name::variant_name;
-use children::{Children, compile_all};
-use report::{Audited, Limits, Report, report, same_pipeline};
-use shader_uses::{ShaderUses, shader_uses};
-use worker::Request;
+use report::{Limits, report, violations};
 
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
@@ -90,7 +84,7 @@ pub(crate) fn run(args: &AuditArgs, out: &mut Out) -> Result<()> {
     } else {
         print::print(&report, args.all, out)?;
     }
-    match report.violations(limits).as_slice() {
+    match violations(&report, limits).as_slice() {
         [] => Ok(()),
         [one] => Err(Failure::input(one)),
         [first, others @ ..] => Err(others.iter().fold(Failure::input(first), Failure::because)),
@@ -103,19 +97,18 @@ fn audit(args: &AuditArgs) -> Result<Report> {
     let bundle = Bundle::open(&path)?;
     let manifest = bundle.manifest();
     let (index, variant) = find_variant(manifest, args)?;
-    let device = driver_device(args, &table, &variant.target)?;
+    let device = table.selected(args.driver.as_deref(), &args.device, &variant.target)?;
     let audited = distinct_pipelines(&bundle, variant)?;
-    let request = |a: &Audited| Request { pipeline: a.pipeline, texts: a.uses != ShaderUses::default() };
-    let requests: Vec<Request> = audited.iter().map(request).collect();
-    let progress = Progress::steps("compiling shaders", requests.len());
-    let command = || worker_command(&path, index, device, &args.device);
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let children = Children {
-        command: &command,
+    let progress = Progress::steps("compiling shaders", audited.len());
+    let compiler = DriverCompiler {
+        path: &path,
+        variant: index,
+        driver: device,
+        device: &args.device,
         limit: Duration::from_secs(args.time_limit.into()),
-        count: args.threads.map_or(processors, usize::from),
+        processes: args.threads,
     };
-    let (opened, outcomes) = compile_all(&children, &requests, &|| progress.step()).map_err(|failure| {
+    let (opened, outcomes) = compiler.compile(&audited, &|| progress.step()).map_err(|failure| {
         let name = device.map_or_else(|| "this machine".to_owned(), |device| device.name.clone());
         failure.context(format!("{} for {} was not compiled on {name}", args.path.display(), variant.target))
     })?;
@@ -161,62 +154,4 @@ fn find_variant<'a>(manifest: &'a Manifest, args: &AuditArgs) -> Result<(usize, 
         Failure::usage(format!("{} has no variant for {wanted}", args.path.display()))
             .help(format!("its variants: {}", names.join(", ")))
     })
-}
-
-/// Returns the device whose driver compiles, or `None` for a device of this machine.
-fn driver_device<'a>(
-    args: &AuditArgs,
-    table: &'a DriverTable,
-    target: &str,
-) -> Result<Option<&'a DriverDevice>> {
-    if args.device.device.is_some() {
-        return Ok(None);
-    }
-    if let Some(name) = &args.driver {
-        return table.device(name).map(Some);
-    }
-    match table.device_of_profile(target) {
-        Some(device) => Ok(Some(device)),
-        None => Err(Failure::usage(format!("no driver is listed for the target {target}"))
-            .help("give --driver NAME, or --device DEVICE for a device of this machine")),
-    }
-}
-
-/// Returns the distinct pipelines of a variant: one of each group that the driver compiles to the same code.
-fn distinct_pipelines(bundle: &Bundle, variant: &Variant) -> Result<Vec<Audited>> {
-    let mut distinct: Vec<Audited> = Vec::new();
-    for (index, pipeline) in variant.pipelines.iter().enumerate() {
-        let is_known = |known: &Audited| {
-            variant.pipelines.get(known.pipeline).is_some_and(|known| same_pipeline(known, pipeline))
-        };
-        if distinct.iter().any(is_known) {
-            continue;
-        }
-        let artifact = bundle.manifest().artifacts.get(pipeline.artifact as usize);
-        let module = artifact.map(|artifact| section(bundle.bytes(), artifact.offset, artifact.size));
-        let uses = module.transpose()?.map(shader_uses).unwrap_or_default();
-        distinct.push(Audited { pipeline: index, uses });
-    }
-    Ok(distinct)
-}
-
-/// Returns the command of a child process that compiles pipelines of a variant.
-fn worker_command(
-    bundle: &Path,
-    variant: usize,
-    driver: Option<&DriverDevice>,
-    device: &DeviceArgs,
-) -> Result<Command> {
-    let mut command = match driver {
-        Some(driver) => program_with_driver(driver)?,
-        None => Command::new(this_program()?),
-    };
-    command.arg("audit").arg(bundle).args(["--worker", &variant.to_string()]);
-    // A shim has one device, which is selected by the driver.
-    match (driver, &device.device) {
-        (Some(_), _) => _ = command.env_remove("DRIFT_DEVICE"),
-        (None, Some(name)) => _ = command.args(["--device", name]),
-        (None, None) => {}
-    }
-    Ok(command)
 }

@@ -1,9 +1,13 @@
 //! `driftc calibrate`: measures the calibration suite's kernel candidates on this device. Cost parameters are fitted to
 //! the resulting database.
 //!
+//! With `--static`, the driver compiles the candidates and nothing is measured ([`static_facts`]).
+//!
 //! The suite is ordered so that its first graphs already cover all kinds of problems, in case the time limit ends the
 //! measurements early.
 //! Measurements that the database already has are not repeated, so the same command continues an interrupted run.
+
+mod static_facts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -19,6 +23,7 @@ use driftc::plan::tuning::{self, Database};
 use driftc::shader::problem::Problem;
 use serde::Serialize;
 
+use crate::cli_help::DEVICE_OPTIONS;
 use crate::failure::{Failure, Result};
 use crate::output::Out;
 use crate::progress::Progress;
@@ -33,10 +38,13 @@ const MAX_COST_RATIO: f64 = 256.0;
 
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateArgs {
+    /// With --static, also compile the kernels of these models
+    #[arg(value_name = "MODEL", requires = "is_static")]
+    models: Vec<PathBuf>,
     /// Set the profile of this device: a name or a TOML file
     #[arg(short, long, value_name = "TARGET")]
     target: String,
-    /// Add measurements to this database (default: targets/measured/NAME.txt)
+    /// Add measurements to this database (default: targets/measured/NAME.txt; with --static, targets/static/NAME.toml)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Start no measurement after this many minutes
@@ -51,6 +59,12 @@ pub(crate) struct CalibrateArgs {
     /// Measure only suite graphs with this text in their name
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Compile the candidates with the device's driver instead of measuring them, and write which ones spill registers
+    #[arg(long = "static", conflicts_with_all = ["limit", "longest"])]
+    is_static: bool,
+    /// With --static, compile with the driver of this device, which need not be here (`make drivers`)
+    #[arg(long, value_name = "NAME", help_heading = DEVICE_OPTIONS, requires = "is_static", conflicts_with = "device")]
+    driver: Option<String>,
     #[command(flatten)]
     device: DeviceArgs,
     /// Print one JSON document
@@ -75,6 +89,9 @@ struct Report {
 pub(crate) fn run(args: &CalibrateArgs, out: &mut Out) -> Result<()> {
     let start = Instant::now();
     let target = load_target(&args.target, &args.device)?;
+    if args.is_static {
+        return static_facts::run(args, &target, out);
+    }
     let output = args
         .output
         .clone()

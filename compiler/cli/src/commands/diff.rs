@@ -1,8 +1,9 @@
-//! `driftc diff`: compares two bundles.
+//! `driftc diff`: compares two bundles, or two reports of `driftc audit --json`.
 //!
 //! Weights and shaders are compared by hash, dispatches by the name of their node and their index among the node's
 //! dispatches, and other values of the manifest by field path.
 
+mod audits;
 mod print;
 mod report;
 
@@ -17,13 +18,13 @@ use report::{Opened, report};
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// First bundle
-    #[arg(value_name = "A.drift")]
+    /// First bundle, or first report of `driftc audit --json`
+    #[arg(value_name = "A.drift | A.json")]
     a: PathBuf,
-    /// Second bundle
-    #[arg(value_name = "B.drift")]
+    /// Second bundle or report
+    #[arg(value_name = "B.drift | B.json")]
     b: PathBuf,
-    /// List every changed dispatch
+    /// List every changed dispatch or pipeline
     #[arg(long)]
     all: bool,
     /// Print one JSON document
@@ -32,6 +33,9 @@ pub(crate) struct DiffArgs {
 }
 
 pub(crate) fn run(args: &DiffArgs, out: &mut Out) -> Result<()> {
+    if audits::is_report(&args.a)? && audits::is_report(&args.b)? {
+        return audits::run(args, out);
+    }
     let (a, b) = (Opened::open(&args.a)?, Opened::open(&args.b)?);
     let report = report(&a, &b);
     if args.json { out.json(&report) } else { print(&report, args.all, out) }

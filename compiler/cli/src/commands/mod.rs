@@ -59,7 +59,7 @@ pub(crate) enum Command {
     Bench(bench::BenchArgs),
     /// Compile a bundle's shaders with a GPU's driver, without the GPU, and report spills and refusals
     Audit(audit::AuditArgs),
-    /// Compare two bundles
+    /// Compare two bundles, or two reports of an audit
     Diff(diff::DiffArgs),
     /// Measure kernel candidates for a model on this device and write a tuning database
     Tune(tune::TuneArgs),

@@ -7,7 +7,7 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Conv, Op};
 use crate::ir::tensor::DeviceType;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::dot::{Signs, varies};
+use crate::kernels::shared::dot::Signs;
 use crate::kernels::shared::pixels::{Image, load_image};
 use crate::kernels::shared::pixels::{PixelRows, pixel_rows, row_coordinates};
 use crate::kernels::shared::tiled_dot;
@@ -41,9 +41,7 @@ struct Shape {
 
 fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     let (filters, signs) = (constant(problem, 1)?, Signs::from_problem(problem)?);
-    // A single channel is broadcast to all four lanes. Three must be zero if the sign bits of the filters are flipped.
-    let is_masked = !signs.flips(1) || varies(&problem.operands[0], 1);
-    if op.group != 1 || !(3..=5).contains(&problem.result.rank()) || !is_masked {
+    if op.group != 1 || !(3..=5).contains(&problem.result.rank()) {
         return None;
     }
     let channels = known(&problem.operands.first()?.shape[1])?;

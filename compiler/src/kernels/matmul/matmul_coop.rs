@@ -7,7 +7,7 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::{MatMul, Op};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::coop::{self, Panels, SecondOperand, sign_correction};
-use crate::kernels::shared::dot::{ConstantMatrices, Signs};
+use crate::kernels::shared::dot::ConstantMatrices;
 use crate::kernels::shared::matmul_sizes::{MatMulSizes, batch_axes, matmul_sizes, operand_batch};
 use crate::kernels::shared::quantized::QuantizedColumns;
 use crate::kernels::shared::window::fits;
@@ -46,7 +46,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let panels = panels(op, problem);
     let direct_b = panels.as_ref().is_some_and(|panels| panels.has_whole_fragments(problem));
     // The sign correction needs a constant with one matrix for all batches, or one for each.
-    if panels.is_none() && Signs::from_problem(problem).is_some_and(|signs| signs.flips(0)) {
+    if panels.is_none() && coop::sign_correction::needs_sign_correction(problem) {
         return Vec::new();
     }
     coop::tile_candidates(

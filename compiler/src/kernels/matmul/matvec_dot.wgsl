@@ -15,16 +15,17 @@ const STAGED_WORDS = 64u;
 /// True if adjacent invocations read adjacent positions along K, because the second operand is contiguous along K.
 /// False if they read adjacent columns.
 const K_FIRST = false;
-/// True if the top bit of each element of the first operand is flipped. An unsigned byte is then read as a signed byte
-/// that is 128 less.
+/// True if the top bit of each element of the first operand is flipped, so that the elements are FLIPPED less than
+/// their values.
 const FLIP_A = false;
-/// True if the top bit of each element of the second operand is flipped. An unsigned byte is then read as a signed byte
-/// that is 128 less.
+/// True if the top bit of each element of the second operand is flipped, so that the elements are FLIPPED less than
+/// their values.
 const FLIP_B = false;
 /// A word of four bytes that are 1. The dot product of another word with this word is the sum of the other word's elements.
 const ONES = 0x01010101u;
 const_assert LANES_K > 0u && (LANES_K & (LANES_K - 1u)) == 0u;
-const_assert !(FLIP_A && FLIP_B);
+/// Number that flipping subtracts from an element: 128 from an unsigned element, -128 from a signed element.
+const FLIPPED = 128i;
 
 @group(0) @binding(0) var<storage, read> a_buffer: array<u32>;
 @group(0) @binding(1) var<storage, read> b_buffer: array<vec4<u32>>;
@@ -80,12 +81,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         for (var k = lane_k; k < end; k += LANES_K) {
             let b = load_b(batch, start + k, n4);
             var correction = vec4<i32>();
-            if (FLIP_A) { correction = dot4_columns(ONES, b) * 128i; }
+            if (FLIP_A) { correction = dot4_columns(ONES, b) * FLIPPED; }
+            if (FLIP_A && FLIP_B) { correction += vec4<i32>(4i * FLIPPED * FLIPPED); }
             // unroll
             for (var r = 0u; r < ROWS; r++) {
                 let a = staged_rows[r * STAGED_WORDS + k];
-                if (FLIP_B) { correction = vec4<i32>(dot4(a, ONES) * 128i); }
-                acc[r] += dot4_columns(a, b) + correction;
+                var sum = dot4_columns(a, b) + correction;
+                if (FLIP_B) { sum += vec4<i32>(dot4(a, ONES) * FLIPPED); }
+                acc[r] += sum;
             }
         }
         workgroupBarrier();

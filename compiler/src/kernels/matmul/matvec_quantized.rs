@@ -43,8 +43,8 @@ config! {
     }
 }
 
-/// Maximum number of rows that a workgroup computes.
-const MAX_GROUP_ROWS: i64 = 8;
+/// Maximum numbers of rows that a workgroup computes. Fewer rows dequantize the weights more often, but need fewer registers.
+const MAX_GROUP_ROWS: [i64; 2] = [8, 4];
 /// Factor by which elements of a row with a fused norm are multiplied before they become f16. The norm is applied
 /// later, so without the factor elements could exceed 65504, the maximum of f16.
 const X_SCALE: &str = "0.015625";
@@ -118,28 +118,38 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     else {
         return Vec::new();
     };
-    let QuantizedMatMul { node, columns } = matmul;
-    let (Some(sizes), Some(k_words)) = (matmul_sizes(node.matmul, problem), KWords::from_columns(&columns))
+    let QuantizedMatMul { node, columns } = &matmul;
+    let (Some(sizes), Some(k_words)) = (matmul_sizes(node.matmul, problem), KWords::from_columns(columns))
     else {
         return Vec::new();
     };
     if !is_eligible(KERNEL.name, problem) {
         return Vec::new();
     }
+    let m = problem.max(&sizes.m);
+    let mut all_rows = MAX_GROUP_ROWS.map(|most| m.clamp(1, most) as u32).to_vec();
+    all_rows.dedup();
+    let work = |rows| Work::new(&p, problem, &matmul, &sizes, &k_words, rows);
+    all_rows
+        .into_iter()
+        .flat_map(|rows| candidates_for_rows(&work(rows), problem.max(&sizes.n), rows))
+        .collect()
+}
+
+/// Returns the candidates whose workgroups compute `rows` rows of `n` columns.
+fn candidates_for_rows(work: &Work<'_>, n: i64, rows: u32) -> Vec<Candidate> {
+    let Work { problem, k_words, subgroup_lanes, m, .. } = *work;
+    let QuantizedMatMul { node, columns } = work.matmul;
     let limits = &problem.target.limits;
-    let (m, n) = (problem.max(&sizes.m), problem.max(&sizes.n));
-    let rows = m.clamp(1, MAX_GROUP_ROWS) as u32;
-    let work = Work::new(&p, problem, &matmul, &sizes, &k_words, rows);
     let panel_count = (n as f64 / COLUMNS as f64).ceil();
-    let subgroup_lanes = work.subgroup_lanes;
     let is_useful = |panel_threads: u32| panel_threads as usize / 4 <= k_words.count;
-    let tiles = PanelTile::enumerate(problem, &node, rows, subgroup_lanes, is_useful, |tile| {
-        memory(problem, &matmul, tile, subgroup_lanes)
+    let tiles = PanelTile::enumerate(problem, node, rows, subgroup_lanes, is_useful, |tile| {
+        memory(problem, work.matmul, tile, subgroup_lanes)
     });
     let mut out = Vec::new();
     for (tile, TileMemory { stored_items, .. }) in tiles {
         let PanelTile { threads, panels, .. } = tile;
-        let panel_threads = tile.panel_threads(&node);
+        let panel_threads = tile.panel_threads(node);
         let groups = (panel_count / f64::from(panels)).ceil();
         let fits = groups * work.row_blocks <= f64::from(limits.max_workgroup_count[0])
             && work.batch <= f64::from(limits.max_workgroup_count[2])
@@ -149,7 +159,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             continue;
         };
         let reason = format!(
-            "{m} rows{}: {panel_threads} invocations per panel of {COLUMNS} columns of {}-bit weights; blocks of {} packed words along K, each computed by {} invocations with {} loads in flight",
+            "{m} rows in blocks of {rows}{}: {panel_threads} invocations per panel of {COLUMNS} columns of {}-bit weights; blocks of {} packed words along K, each computed by {} invocations with {} loads in flight",
             if stored_items > 0 { " in workgroup memory" } else { "" },
             columns.panels.bits,
             split.block_words,
@@ -174,6 +184,8 @@ struct Work<'a> {
     /// Number of invocations of a subgroup that add their partial sums by subgroup operations; `None` if the kernel uses no
     /// subgroup operations.
     subgroup_lanes: Option<u32>,
+    /// Maximum M.
+    m: i64,
     /// Maximum K.
     k: i64,
     /// Number of blocks of rows; a workgroup computes one block.
@@ -239,6 +251,7 @@ impl<'a> Work<'a> {
             matmul,
             k_words,
             subgroup_lanes: subgroup_sums::subgroup_lanes(problem),
+            m,
             k,
             row_blocks,
             batch,

@@ -1,9 +1,12 @@
 //! Shared code of kernels that compute 8-bit integer dot products: the signs of operands, and operands as words of four bytes.
 //!
-//! A dot product of two words takes both as signed or both as unsigned. If one operand is signed and the other is not,
-//! the top bits of the unsigned operand are flipped, which subtracts 128 from each of its elements. In the end the
-//! kernel adds to each result element 128 times the sum of the other operand's elements along K. Constants are bytes in
+//! A dot product of two words takes both as signed or both as unsigned. If an operand has the other sign, the top bits of
+//! its elements are flipped, which subtracts 128 from unsigned elements and adds 128 to signed elements. In the end the
+//! kernel corrects each result element by 128 times the sum of the other operand's elements along K. Constants are bytes in
 //! memory. All other operands have 32 bits per element and are packed to bytes when they are read.
+//!
+//! The kernels use signed dot products, unless both operands are unsigned, or the device has instructions for unsigned dot
+//! products only.
 
 use super::window::fits;
 use crate::error::OpError;
@@ -18,11 +21,13 @@ use crate::shader::pack::Packed;
 use crate::shader::pack::presets::N4K4;
 use crate::shader::problem::{Operand, Placement, Problem};
 use crate::shader::{Need, Shader};
+use crate::target::IntDotSigns;
 
-/// Signs of the two operands of an 8-bit matmul: signed or unsigned.
+/// Signs of the two operands of an 8-bit matmul, and of the dot products that compute it: signed or unsigned.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signs {
     unsigned: [bool; 2],
+    unsigned_dot: bool,
 }
 
 impl Signs {
@@ -36,17 +41,21 @@ impl Signs {
         };
         let supported = problem.target.features.int_dot_product && problem.computed == DType::I32;
         let unsigned = [unsigned(0)?, unsigned(1)?];
-        supported.then_some(Self { unsigned })
+        let accelerated = &problem.target.features.int_dot_accelerated;
+        let only_unsigned =
+            accelerated.contains(&IntDotSigns::Unsigned) && !accelerated.contains(&IntDotSigns::Signed);
+        let unsigned_dot = unsigned == [true, true] || only_unsigned;
+        supported.then_some(Self { unsigned, unsigned_dot })
     }
 
-    /// True if both operands of the 8-bit matmul are unsigned.
-    pub(crate) fn unsigned(self) -> bool {
-        self.unsigned == [true, true]
+    /// True if operand `index` is unsigned.
+    pub(crate) fn is_unsigned(self, index: usize) -> bool {
+        self.unsigned[index]
     }
 
-    /// True if the kernel flips the top bits of operand `index`, which makes an unsigned operand signed.
+    /// True if the kernel flips the top bits of operand `index`, because its sign is not the sign of the dot products.
     pub(crate) fn flips(self, index: usize) -> bool {
-        self.unsigned[0] != self.unsigned[1] && self.unsigned[index]
+        self.unsigned[index] != self.unsigned_dot
     }
 
     /// Replaces the WGSL declarations that depend on the signs of the operands.
@@ -54,14 +63,16 @@ impl Signs {
         shader.constant("FLIP_A", self.flips(0));
         shader.constant("FLIP_B", self.flips(1));
         shader.needs(&[Need::IntDotProduct]);
-        if self.unsigned() {
+        if self.unsigned_dot {
+            // Flipping adds 128 to a signed element, where it subtracts 128 from an unsigned element.
+            shader.constant("FLIPPED", "-128i");
             let function = "fn dot4(a: u32, b: u32) -> i32 { return i32(dot4U8Packed(a, b)); }\n";
             shader.replace("dot4", function.into());
         }
     }
 
-    /// Returns a WGSL expression for a word of four elements of operand `index`, with flipped top bits if exactly
-    /// one of both operands is signed and this one is unsigned.
+    /// Returns a WGSL expression for a word of four elements of operand `index`, with flipped top bits if its sign is not
+    /// the sign of the dot products.
     pub(crate) fn flipped_word(self, index: usize, word: &str) -> String {
         if self.flips(index) { format!("({word} ^ 0x80808080u)") } else { word.to_string() }
     }

@@ -63,11 +63,8 @@ pub(crate) fn tile_candidates(
         let (tile_m, tile_n) = (i64::from(tm * rows), i64::from(tn * cols * 4));
         let tiles = (m as f64 / tile_m as f64).ceil() * (n as f64 / tile_n as f64).ceil() * batch as f64;
         // Whole tiles are computed, every tile reads a strip of each operand, and few tiles leave compute units idle.
-        let correction = match (signs.flips(0), signs.flips(1)) {
-            (true, _) => 1.0 / f64::from(rows),
-            (_, true) => 0.25 / f64::from(cols),
-            _ => 0.0,
-        };
+        let correction = if signs.flips(0) { 1.0 / f64::from(rows) } else { 0.0 }
+            + if signs.flips(1) { 0.25 / f64::from(cols) } else { 0.0 };
         let operations = tiles * (tile_m * tile_n) as f64 * 2.0 * k as f64 * (1.0 + correction);
         let reuse = 1.0 / (1.0 / f64::from(rows) + 1.0 / (4.0 * f64::from(cols)));
         let busy = (tiles / f64::from(machine.compute_units)).clamp(0.05, 1.0);

@@ -15,13 +15,14 @@ const TILE_K = 2u;
 const TILE_M = THREADS_M * ROWS;
 const TILE_N4 = THREADS_N * COLS;
 const THREADS = THREADS_M * THREADS_N;
-/// True if the top bits of the first operand are flipped, so that its elements are 128 less than their values.
+/// True if the top bits of the first operand are flipped, so that its elements are FLIPPED less than their values.
 const FLIP_A = false;
-/// True if the top bits of the second operand are flipped, so that its elements are 128 less than their values.
+/// True if the top bits of the second operand are flipped, so that its elements are FLIPPED less than their values.
 const FLIP_B = false;
 /// A word of four ones. The dot product of a word with it is the sum of the word's elements.
 const ONES = 0x01010101u;
-const_assert !(FLIP_A && FLIP_B);
+/// Number that flipping subtracts from an element: 128 from an unsigned element, -128 from a signed element.
+const FLIPPED = 128i;
 
 @group(0) @binding(0) var<storage, read> a_buffer: array<u32>;
 @group(0) @binding(1) var<storage, read> b_buffer: array<vec4<u32>>;
@@ -115,7 +116,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         for (var c = 0u; c < COLS; c++) {
             let row = first_row + lane_m + r * THREADS_M;
             let n4 = first_n4 + lane_n + c * THREADS_N;
-            let correction = (vec4<i32>(sums_a[r]) + sums_b[c]) * 128i;
+            var correction = (vec4<i32>(sums_a[r]) + sums_b[c]) * FLIPPED;
+            if (FLIP_A && FLIP_B) { correction += vec4<i32>(i32(k4_end * 4u) * FLIPPED * FLIPPED); }
             if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[r * COLS + c] + correction); }
         }
     }

@@ -3,7 +3,7 @@
 use super::failed;
 use super::features::{Available, Chain, SUBGROUP_OPERATIONS};
 use super::instance::Instance;
-use crate::device::{DeviceInfo, DeviceKind, ImageLimits, MemoryHeap};
+use crate::device::{DeviceInfo, DeviceKind, ImageLimits, IntDotAcceleration, MemoryHeap};
 use crate::error::Result;
 use crate::format::{
     ApiVersion, ArtifactKind, Feature, Features, Limits, MatrixScope, MatrixShape, MatrixType,
@@ -71,7 +71,7 @@ pub(super) fn device_info(instance: &Instance, device: vk::PhysicalDevice) -> Re
         max_subgroup_size: subgroup.subgroup_size,
         max_workgroup_subgroups: 0,
         max_bound_sets: properties.limits.max_bound_descriptor_sets,
-        int_dot_accelerated: dot.integer_dot_product4x8_bit_packed_signed_accelerated == vk::TRUE,
+        int_dot_accelerated: int_dot_accelerated(&dot),
         matrix_shapes: Vec::new(),
         memory_heaps: heaps(instance, device),
         max_allocations: properties.limits.max_memory_allocation_count,
@@ -98,6 +98,14 @@ pub(super) fn device_info(instance: &Instance, device: vk::PhysicalDevice) -> Re
         info.matrix_shapes = matrix_shapes(instance, device)?;
     }
     Ok(info)
+}
+
+fn int_dot_accelerated(dot: &vk::PhysicalDeviceShaderIntegerDotProductProperties<'_>) -> IntDotAcceleration {
+    IntDotAcceleration {
+        unsigned: dot.integer_dot_product4x8_bit_packed_unsigned_accelerated == vk::TRUE,
+        signed: dot.integer_dot_product4x8_bit_packed_signed_accelerated == vk::TRUE,
+        mixed: dot.integer_dot_product4x8_bit_packed_mixed_signedness_accelerated == vk::TRUE,
+    }
 }
 
 fn device_kind(device_type: vk::PhysicalDeviceType) -> DeviceKind {

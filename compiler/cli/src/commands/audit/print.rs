@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::report::{Report, Row};
+use crate::audit_report::{Report, Row};
 use crate::drivers::Fact;
 use crate::failure::Result;
 use crate::output::{Out, bytes, three_digits, time};

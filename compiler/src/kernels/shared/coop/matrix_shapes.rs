@@ -28,13 +28,14 @@ pub(crate) fn computes_in_f16(problem: &Problem<'_>) -> bool {
 /// both unsigned. The first may also be unsigned and the second signed; then the kernel corrects the sums.
 fn int8_matrix_shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
     let signs = Signs::from_problem(problem)?;
+    let signs = [signs.is_unsigned(0), signs.is_unsigned(1)];
     // An unsigned first operand may become signed: the kernel corrects the sums (`sign_correction`).
-    if signs.flips(1) || !problem.target.features.int8 || !supports_matrices(problem.target) {
+    if signs == [false, true] || !problem.target.features.int8 || !supports_matrices(problem.target) {
         return None;
     }
-    let types = match signs.unsigned() {
-        true => (MatrixType::U8, MatrixType::U8, MatrixType::U32),
-        false => (MatrixType::I8, MatrixType::I8, MatrixType::I32),
+    let types = match signs {
+        [true, true] => (MatrixType::U8, MatrixType::U8, MatrixType::U32),
+        _ => (MatrixType::I8, MatrixType::I8, MatrixType::I32),
     };
     find_shape(problem.target, types)
 }

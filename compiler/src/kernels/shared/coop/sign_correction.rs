@@ -12,6 +12,12 @@ use crate::kernels::shared::dot::Signs;
 use crate::kernels::shared::window::known;
 use crate::shader::Shader;
 use crate::shader::pack::Packed;
+use crate::shader::problem::Problem;
+
+/// True if the first operand of an 8-bit matmul is unsigned and the second signed.
+pub(crate) fn needs_sign_correction(problem: &Problem<'_>) -> bool {
+    Signs::from_problem(problem).is_some_and(|signs| signs.is_unsigned(0) && !signs.is_unsigned(1))
+}
 
 /// Replaces the hooks `flip_sign_bits` and `correct_sum` of `coop.wgsl` if the first operand is unsigned and the second
 /// signed; otherwise does nothing. The second operand must then be a constant: one matrix of `k` rows and `n` columns
@@ -23,7 +29,7 @@ pub(crate) fn declare_sign_correction(
     [n, k]: [&Dim; 2],
     columns_contiguous: bool,
 ) -> Result<(), OpError> {
-    if !Signs::from_problem(shader.problem).is_some_and(|signs| signs.flips(0)) {
+    if !needs_sign_correction(shader.problem) {
         return Ok(());
     }
     let constant = shader.problem.operands.get(1).and_then(|operand| operand.constant);

@@ -1,5 +1,5 @@
-//! The child process of `driftc audit`: reads the indices of pipelines, compiles each pipeline, and answers with a line of
-//! JSON. A crash or a hang of the driver ends only this process.
+//! Child process of a [`DriverCompiler`](super::DriverCompiler): reads the indices of pipelines, compiles each pipeline, and
+//! answers with a line of JSON. A crash or a hang of the driver ends only this process.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -15,16 +15,16 @@ use crate::session::DeviceArgs;
 
 /// Request of the parent: a pipeline to compile.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Request {
+pub(crate) struct Request {
     /// Index of the pipeline in the variant.
-    pub(super) pipeline: usize,
+    pub(crate) pipeline: usize,
     /// True if the instructions are needed as text.
-    pub(super) texts: bool,
+    pub(crate) texts: bool,
 }
 
 /// A line that the child writes: the device, then an answer to each request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// The device is open.
     Device(Device),
     /// The device cannot run the variant.
@@ -37,29 +37,29 @@ pub(super) enum Answer {
 
 /// Device of the child.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Device {
-    pub(super) name: String,
-    pub(super) driver: String,
-    pub(super) driver_info: String,
+pub(crate) struct Device {
+    pub(crate) name: String,
+    pub(crate) driver: String,
+    pub(crate) driver_info: String,
     /// True if the driver reports statistics.
-    pub(super) statistics: bool,
+    pub(crate) statistics: bool,
 }
 
 /// Report of the driver about a pipeline.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Compiled {
-    pub(super) compile_ms: f64,
+pub(crate) struct Compiled {
+    pub(crate) compile_ms: f64,
     /// Subgroup size of the first executable, 0 if unknown.
-    pub(super) subgroup_size: u32,
+    pub(crate) subgroup_size: u32,
     /// Statistics under the driver's names, added over all executables.
-    pub(super) statistics: Vec<(String, f64)>,
+    pub(crate) statistics: Vec<(String, f64)>,
     /// Names and texts of internal representations.
-    pub(super) texts: Vec<(String, String)>,
+    pub(crate) texts: Vec<(String, String)>,
 }
 
 /// Answers the requests of standard input until it ends. The pipelines belong to a variant of the bundle, given by its
 /// index.
-pub(super) fn run(bundle: &Path, variant: usize, device: &DeviceArgs, out: &mut Out) -> Result<()> {
+pub(crate) fn run(bundle: &Path, variant: usize, device: &DeviceArgs, out: &mut Out) -> Result<()> {
     let requests = BufReader::new(own_input()?);
     let bundle = Bundle::open(bundle)?;
     let compiler = match PipelineCompiler::open(&bundle, variant, device.device.as_deref()) {

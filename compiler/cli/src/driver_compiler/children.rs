@@ -16,7 +16,7 @@ const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Result of compiling a pipeline.
 #[derive(Debug, Clone)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Compiled(Compiled),
     /// The driver returned an error.
     Refused(String),
@@ -27,12 +27,12 @@ pub(super) enum Outcome {
 }
 
 /// Start command, time limit and number of the children.
-pub(super) struct Children<'a> {
+pub(crate) struct Children<'a> {
     /// Creates the command that starts a child.
-    pub(super) command: &'a (dyn Fn() -> Result<Command> + Sync),
-    pub(super) limit: Duration,
+    pub(crate) command: &'a (dyn Fn() -> Result<Command> + Sync),
+    pub(crate) limit: Duration,
     /// Number of children that run at once.
-    pub(super) count: usize,
+    pub(crate) count: usize,
 }
 
 /// A running child.
@@ -53,7 +53,7 @@ enum Ended {
 ///
 /// # Errors
 /// If no child can be started, or the device refuses the bundle.
-pub(super) fn compile_all(
+pub(crate) fn compile_all(
     children: &Children<'_>,
     requests: &[Request],
     step: &(dyn Fn() + Sync),

@@ -11,15 +11,15 @@ const HEADER_WORDS: usize = 5;
 
 /// Instructions that a shader is written for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct ShaderUses {
+pub(crate) struct ShaderUses {
     /// Cooperative matrices.
-    pub(super) matrices: bool,
+    pub(crate) matrices: bool,
     /// Dot products of packed 8-bit integers.
-    pub(super) dot_products: bool,
+    pub(crate) dot_products: bool,
 }
 
 /// Reads the capabilities of a SPIR-V module, which stand before all other instructions.
-pub(super) fn shader_uses(module: &[u8]) -> ShaderUses {
+pub(crate) fn shader_uses(module: &[u8]) -> ShaderUses {
     let (chunks, _) = module.as_chunks::<4>();
     let words: Vec<u32> = chunks.iter().map(|word| u32::from_le_bytes(*word)).collect();
     let mut uses = ShaderUses::default();
