@@ -3,6 +3,9 @@
 # is run if the folder does not exist. Writes DIR/run, which starts a program with the driver of a device of
 # targets/drivers/drivers.toml: `DIR/run DEVICE PROGRAM ARGUMENTS`. Without arguments, DIR/run lists the devices.
 #
+# Debian has the drivers of Arm's GPUs for arm64 only. On other processors, DIR/aarch64 gets them, an emulator, and a program that
+# compiles pipelines for `driftc audit`: `DIR/run DEVICE worker FOLDER`.
+#
 # Mesa's drivers are in its Debian package. A shim, which is loaded before the driver, answers in place of the kernel. The shims
 # are built from Mesa's source package (47 MB); the system stays as it is.
 set -euo pipefail
@@ -14,7 +17,7 @@ table=$here/../targets/drivers/drivers.toml
 python=${DRIFT_PYTHON:-python3}
 root=$mesa/root
 libraries=$root/usr/lib/$(uname -m)-linux-gnu
-made="1 $(cat "$here/drivers.sh" "$here"/drivers/*.{c,py} | cksum)"
+made="2 $(cat "$here/drivers.sh" "$here"/drivers/*.{c,py} | cksum)"
 
 [ -d "$root" ] || "$here/newer_mesa.sh" "$mesa"
 
@@ -35,11 +38,12 @@ work=$dir/work
 mkdir -p "$dir/lib" "$work"
 echo "drivers: fetching the sources of Mesa's shims"
 . "$here/apt.sh"
+. "$here/mesa_packages.sh"
 use_apt drivers "$work" "deb trixie" "deb trixie-backports" "deb-src trixie"
 (
     cd "$work"
     # The headers of libdrm, and of a kernel that knows Apple's GPUs.
-    apt-get download -qq libdrm-dev linux-libc-dev/trixie-backports
+    apt-get download -qq libdrm-dev libvulkan-dev linux-libc-dev/trixie-backports
     for package in ./*.deb; do dpkg -x "$package" headers; done
     apt-get source --download-only -qq mesa/trixie
     mkdir -p mesa
@@ -78,8 +82,8 @@ done
 
 # shim NAME SOURCES
 shim() {
-    gcc "${flags[@]}" "${@:2}" "${common[@]/#/$sources/}" -Wl,--gc-sections -L"$libraries" -l:libdrm.so.2 -pthread -lm -ldl \
-        -Wl,--allow-shlib-undefined -o "$dir/lib/$1.so"
+    "${compiler:-gcc}" "${flags[@]}" "${@:2}" "${common[@]/#/$sources/}" -Wl,--gc-sections -L"$libraries" -l:libdrm.so.2 -pthread \
+        -lm -ldl -Wl,--allow-shlib-undefined -o "$dir/lib/$1.so"
 }
 shim amdgpu "$sources"/amd/drm-shim/{amdgpu_noop_drm_shim,amdgpu_devices}.c &
 shim freedreno "$sources/freedreno/drm-shim/freedreno_noop.c" &
@@ -88,6 +92,44 @@ shim asahi "$here/drivers/apple_shim.c" &
 shim intel "$sources/intel/tools/intel_noop_drm_shim.c" "$work"/intel/dev/{serialize,intel_wa}.c \
     "$sources"/intel/dev/{,i915/}intel_device_info.c &
 for job in $(jobs -p); do wait "$job"; done
+
+# Fills DIR/aarch64: Mesa's drivers for arm64 and the emulator; builds the shim and the program that the emulator runs.
+emulated() (
+    set -e
+    arm=$dir/aarch64 cross=$work/cross
+    mkdir -p "$arm/root" "$work/arm/packages" "$work/cross/packages"
+    # shellcheck disable=SC1091
+    host=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    use_apt drivers "$work/cross" "deb $host"
+    gcc=$(apt-cache depends gcc-aarch64-linux-gnu | sed -n 's/.*Depends: gcc-\([0-9]*\)-aarch64-linux-gnu$/\1/p')
+    cd "$work/cross/packages"
+    apt-get download -qq qemu-user-static binutils-aarch64-linux-gnu {gcc,cpp}-"$gcc"-aarch64-linux-gnu libgcc-"$gcc"-dev-arm64-cross \
+        libc6{,-dev}-arm64-cross linux-libc-dev-arm64-cross libgcc-s1-arm64-cross libisl23 libmpc3 libmpfr6 libgmp10 libjansson4 libzstd1
+    for package in ./*.deb; do dpkg -x "$package" "$cross"; done
+    cp "$cross/usr/bin/qemu-aarch64-static" "$arm/emulator"
+    compiler=$work/cross/compiler
+    echo "#!/bin/sh
+export LD_LIBRARY_PATH=$cross/usr/lib/$(uname -m)-linux-gnu
+exec $cross/usr/bin/aarch64-linux-gnu-gcc-$gcc -B $cross/usr/bin/aarch64-linux-gnu- --sysroot=$cross \"\$@\"" >"$compiler"
+    chmod +x "$compiler"
+    use_apt drivers "$work/arm" "deb trixie" "deb trixie-backports"
+    echo 'APT::Architecture "arm64"; APT::Architectures { "arm64"; };' >>"$APT_CONFIG"
+    apt-get update -qq
+    cd "$work/arm/packages"
+    # shellcheck disable=SC2046
+    apt-get download -qq $(mesa_packages trixie)
+    for package in ./*.deb; do dpkg -x "$package" "$arm/root"; done
+    libraries=$arm/root/usr/lib/aarch64-linux-gnu
+    shim panfrost "$sources/panfrost/drm-shim/panfrost_noop.c"
+    "$compiler" -O1 -I"$work/headers/usr/include" "$here/drivers/worker.c" -L"$libraries" -l:libvulkan.so.1 \
+        -Wl,--allow-shlib-undefined -o "$arm/worker"
+)
+if [ "$(uname -m)" = aarch64 ]; then
+    shim panfrost "$sources/panfrost/drm-shim/panfrost_noop.c"
+elif ! emulated; then
+    rm -rf "$dir/aarch64"
+    echo "drivers: there are no drivers of Arm's GPUs for this machine" >&2
+fi
 
 rm -rf "$work"
 write_run

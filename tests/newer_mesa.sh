@@ -7,9 +7,8 @@ set -euo pipefail
 
 dir=$(realpath -m "$1")
 release=trixie
-packages="mesa-vulkan-drivers/$release-backports spirv-tools/$release libvulkan1 libc6 libgcc-s1 libstdc++6 libllvm19 zlib1g libzstd1 libdrm2/$release
-libexpat1 libxcb1 libxcb-randr0 libx11-xcb1 libxcb-dri3-0 libxcb-present0 libxcb-xfixes0 libxcb-sync1 libxcb-shm0 libxshmfence1
-libwayland-client0 libdisplay-info2 libffi8 libedit2 libz3-4 libxml2 libxau6 libxdmcp6 libtinfo6 libbsd0 liblzma5 libmd0"
+. "$(dirname "$0")/mesa_packages.sh"
+packages="spirv-tools/$release $(mesa_packages $release)"
 
 work=$dir.part
 rm -rf "$work"

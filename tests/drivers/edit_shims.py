@@ -49,7 +49,9 @@ for pattern, replacement in [
         sys.exit(f"edit_shims: {devices}: no match of {pattern!r}")
 devices.write_text(text.replace('   {\n      .name = "navi31",', row + '   {\n      .name = "navi31",', 1))
 
-# Mali's newer driver needs the bits of the shader cores' features.
-panthor = MESA / "src/panfrost/drm-shim/panfrost_noop.c"
-if "core_features" in panthor.read_text():
-    edit("src/panfrost/drm-shim/panfrost_noop.c", r"(\.core_features = )\w+", r"\g<1>4")
+# From the fifth generation on, PanVK needs the number of execution engines of a shader core.
+edit(
+    "src/panfrost/drm-shim/panfrost_noop.c",
+    r"^      gpu_info->shader_present = .*$",
+    r"\g<0>\n      gpu_info->core_features = pan_get_gpu_id() >= 0xc000 ? 4 : 0;",
+)
