@@ -50,6 +50,7 @@ pub const STATIC_FACTS: &[(&str, &str)] = &[
     ("apple-m1", include_str!("../../../targets/static/apple-m1.toml")),
     ("intel-arc-a770", include_str!("../../../targets/static/intel-arc-a770.toml")),
     ("intel-battlemage", include_str!("../../../targets/static/intel-battlemage.toml")),
+    ("mali-g720", include_str!("../../../targets/static/mali-g720.toml")),
     ("nvidia-ampere", include_str!("../../../targets/static/nvidia-ampere.toml")),
 ];
 
