@@ -105,8 +105,19 @@ mod tests {
     use super::preflight::{OUTPUT_FILES, OUTPUT_FOLDERS};
 
     /// Ids of arguments that name a file or folder to read.
-    const INPUTS: &[&str] =
-        &["path", "bundle", "a", "b", "ids", "text", "calibrate", "tuning", "prompt_file", "system_file"];
+    const INPUTS: &[&str] = &[
+        "path",
+        "models",
+        "bundle",
+        "a",
+        "b",
+        "ids",
+        "text",
+        "calibrate",
+        "tuning",
+        "prompt_file",
+        "system_file",
+    ];
 
     #[test]
     fn every_path_is_an_input_or_an_output() {

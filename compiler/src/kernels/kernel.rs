@@ -22,12 +22,26 @@ pub struct Candidate {
     pub estimate: Estimate,
     /// Text for the user that explains how the kernel runs and what the estimate counts.
     pub reason: String,
+    /// Knob by whose value static facts count. Absent if each configuration has its own facts.
+    pub(crate) facts_knob: Option<&'static str>,
 }
 
 impl Candidate {
     /// Creates a candidate whose cost is its estimated time.
     pub(crate) fn new(config: &impl Configuration, estimate: Estimate, reason: impl Into<String>) -> Self {
-        Self { knobs: config.knobs(), cost: estimate.combine(), estimate, reason: reason.into() }
+        Self {
+            knobs: config.knobs(),
+            cost: estimate.combine(),
+            estimate,
+            reason: reason.into(),
+            facts_knob: None,
+        }
+    }
+
+    /// Returns the candidate with static facts that count for all configurations with the same value of a knob. Then these facts
+    /// do not change which of these configurations is cheapest.
+    pub(crate) fn with_facts_by(self, knob: &'static str) -> Self {
+        Self { facts_knob: Some(knob), ..self }
     }
 
     /// Returns the candidate with another estimate and the cost that follows from it.

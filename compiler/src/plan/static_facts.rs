@@ -48,10 +48,25 @@ pub(super) fn prefer_full_occupancy(choices: &mut [Choice], target: &TargetProfi
     }
 }
 
-/// Returns the facts about a choice's configuration if the profile lists it.
+/// Returns the facts about a choice's configuration if the profile lists it. If facts count by the value of a knob, returns the
+/// sum of the facts about all configurations with the choice's value.
 fn configuration(facts: &StaticFacts, choice: &Choice) -> Option<ConfigurationFacts> {
+    let candidate = &choice.candidate;
+    if let Some(knob) = candidate.facts_knob {
+        let kernel = facts.kernels.get(choice.kernel.name)?;
+        let value = format!("{knob}={}", candidate.knobs.get(knob)?);
+        let listed = kernel.configurations.iter().filter(|(knobs, _)| knobs.split(' ').any(|k| k == value));
+        let sum = listed.fold(ConfigurationFacts::default(), |sum, (_, known)| ConfigurationFacts {
+            shaders: sum.shaders + known.shaders,
+            spilling: sum.spilling + known.spilling,
+            failed: sum.failed + known.failed,
+            spills: sum.spills.max(known.spills),
+            occupancy: None,
+        });
+        return (kernel.source == source_hash(choice.kernel.wgsl)).then_some(sum);
+    }
     let source = || source_hash(choice.kernel.wgsl);
-    facts.configuration(choice.kernel.name, source, || choice.candidate.knobs.to_string())
+    facts.configuration(choice.kernel.name, source, || candidate.knobs.to_string())
 }
 
 #[cfg(test)]

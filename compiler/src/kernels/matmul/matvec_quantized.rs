@@ -166,11 +166,10 @@ fn candidates_for_rows(work: &Work<'_>, n: i64, rows: u32) -> Vec<Candidate> {
             split.block_quads * 4,
             split.loads_in_flight()
         );
-        out.push(Candidate::new(
-            &Config { threads, rows, panels },
-            work.estimate(tile, groups, &split),
-            reason,
-        ));
+        let config = Config { threads, rows, panels };
+        let candidate = Candidate::new(&config, work.estimate(tile, groups, &split), reason);
+        // The tile must not depend on the rows, so that each row has the same sums for every M.
+        out.push(candidate.with_facts_by("ROWS"));
     }
     out
 }
