@@ -64,7 +64,7 @@ pub struct TargetProfile {
     /// Known driver faults that the compiler works around.
     #[serde(default)]
     pub quirks: Vec<Quirk>,
-    /// What the compiler of the device's driver made of the kernels' configurations. Absent if no driver was asked. A child
+    /// Static facts: how the compiler of the device's driver compiles the kernels' configurations. Absent if no driver was asked. A child
     /// profile has its parent's facts if both are for the same API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_facts: Option<StaticFacts>,

@@ -228,7 +228,8 @@ impl Calibration<'_> {
     }
 }
 
-/// Returns the candidates of a lowered graph's problems that `select` selects, except those in `begun`, and adds them there.
+/// Returns the candidates that `select` selects for a lowered graph's problems. Candidates in `begun` are left out; the others are
+/// added there.
 fn candidates(
     graph: &Graph,
     target: &TargetProfile,

@@ -23,7 +23,7 @@ struct AuditDiff {
     /// Differences of target, device and driver. If there are any, the pipelines are not comparable.
     compiled: Vec<Change>,
     totals: Vec<Change>,
-    /// Pipelines that differ, those that became worse first.
+    /// Pipelines that differ, the ones with most additional spills first.
     pipelines: Vec<PipelineDiff>,
 }
 
