@@ -2,7 +2,7 @@
 
 use super::choice::Choice;
 use super::params::Params;
-use super::tuning::source_hash;
+use super::tuning::kernel_hash;
 use crate::target::TargetProfile;
 use crate::target::static_facts::{ConfigurationFacts, StaticFacts};
 
@@ -63,9 +63,9 @@ fn configuration(facts: &StaticFacts, choice: &Choice) -> Option<ConfigurationFa
             spills: sum.spills.max(known.spills),
             occupancy: None,
         });
-        return (kernel.source == source_hash(choice.kernel.wgsl)).then_some(sum);
+        return (kernel.source == kernel_hash(choice.kernel)).then_some(sum);
     }
-    let source = || source_hash(choice.kernel.wgsl);
+    let source = || kernel_hash(choice.kernel);
     facts.configuration(choice.kernel.name, source, || candidate.knobs.to_string())
 }
 

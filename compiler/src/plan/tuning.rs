@@ -18,10 +18,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use super::choice::Choice;
 use crate::error::{Error, Result};
 use crate::ir::graph_text::{epilogue_text, op_text};
+use crate::kernels::{KERNELS, Kernel};
 use crate::shader::problem::{Operand, Placement, Problem};
 use crate::shader::specialize::strip_comments;
 
@@ -219,8 +221,15 @@ fn sort_key(outcome: Outcome) -> f64 {
 
 /// Returns the key of a candidate in a tuning database: kernel, hash of its source without comments, and knobs.
 pub fn configuration_with_hash(choice: &Choice) -> String {
-    let kernel = format!("{}/{}", choice.kernel.name, source_hash(choice.kernel.wgsl));
+    let kernel = format!("{}/{}", choice.kernel.name, kernel_hash(choice.kernel));
     with_knobs(kernel, choice)
+}
+
+/// Returns the hash of a kernel's source ([`source_hash`]). Each kernel's hash is computed once.
+pub fn kernel_hash(kernel: &Kernel) -> String {
+    static HASHES: LazyLock<BTreeMap<&str, String>> =
+        LazyLock::new(|| KERNELS.iter().map(|kernel| (kernel.name, source_hash(kernel.wgsl))).collect());
+    HASHES.get(kernel.name).cloned().unwrap_or_else(|| source_hash(kernel.wgsl))
 }
 
 /// Returns the first eight digits of the hash of a kernel's source. Comments do not count,
