@@ -1,9 +1,9 @@
-// @generated for attention/0 f32: attention THREADS=256 QUERIES=16 KEYS=1
+// @generated for attention/0 f32: attention THREADS=256 QUERIES=8 KEYS=1
 const THREADS = 256u;
-const QUERIES = 16u;
+const QUERIES = 8u;
 const KEYS = 1u;
 const TILE = THREADS * KEYS;
-const SUMMED_QUERIES = 4u;
+const SUMMED_QUERIES = 2u;
 const PLANE = SUMMED_QUERIES * THREADS;
 const D4 = 16u;
 const E4 = 16u;
@@ -75,14 +75,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 { acc[5u] = vec4<f32>(0.0); }
 { acc[6u] = vec4<f32>(0.0); }
 { acc[7u] = vec4<f32>(0.0); }
-{ acc[8u] = vec4<f32>(0.0); }
-{ acc[9u] = vec4<f32>(0.0); }
-{ acc[10u] = vec4<f32>(0.0); }
-{ acc[11u] = vec4<f32>(0.0); }
-{ acc[12u] = vec4<f32>(0.0); }
-{ acc[13u] = vec4<f32>(0.0); }
-{ acc[14u] = vec4<f32>(0.0); }
-{ acc[15u] = vec4<f32>(0.0); }
     let end = visible_end(last);
     for (var base = visible_start(first) / TILE * TILE; base < end; base += TILE) {
         for (var at = local; at < TILE; at += THREADS) {
@@ -96,14 +88,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 { dots[5u] = 0.0; }
 { dots[6u] = 0.0; }
 { dots[7u] = 0.0; }
-{ dots[8u] = 0.0; }
-{ dots[9u] = 0.0; }
-{ dots[10u] = 0.0; }
-{ dots[11u] = 0.0; }
-{ dots[12u] = 0.0; }
-{ dots[13u] = 0.0; }
-{ dots[14u] = 0.0; }
-{ dots[15u] = 0.0; }
             if (key < end) {
                 for (var d4 = 0u; d4 < D4; d4++) {
                     let k = load_k(head, key, d4);
@@ -115,14 +99,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 { dots[5u] += dot(query[5u * D4 + d4], k); }
 { dots[6u] += dot(query[6u * D4 + d4], k); }
 { dots[7u] += dot(query[7u * D4 + d4], k); }
-{ dots[8u] += dot(query[8u * D4 + d4], k); }
-{ dots[9u] += dot(query[9u * D4 + d4], k); }
-{ dots[10u] += dot(query[10u * D4 + d4], k); }
-{ dots[11u] += dot(query[11u * D4 + d4], k); }
-{ dots[12u] += dot(query[12u * D4 + d4], k); }
-{ dots[13u] += dot(query[13u * D4 + d4], k); }
-{ dots[14u] += dot(query[14u * D4 + d4], k); }
-{ dots[15u] += dot(query[15u * D4 + d4], k); }
                 }
             }
             {
@@ -197,78 +173,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 }
                 scores[7u * TILE + at] = score;
             }
-{
-                var score = minus_infinity;
-                if (first + 8u <= last) {
-                    if (key >= visible_start(first + 8u) && key < visible_end(first + 8u)) {
-                        score = capped(dots[8u]) + mask(head, first + 8u, key);
-                    }
-                }
-                scores[8u * TILE + at] = score;
-            }
-{
-                var score = minus_infinity;
-                if (first + 9u <= last) {
-                    if (key >= visible_start(first + 9u) && key < visible_end(first + 9u)) {
-                        score = capped(dots[9u]) + mask(head, first + 9u, key);
-                    }
-                }
-                scores[9u * TILE + at] = score;
-            }
-{
-                var score = minus_infinity;
-                if (first + 10u <= last) {
-                    if (key >= visible_start(first + 10u) && key < visible_end(first + 10u)) {
-                        score = capped(dots[10u]) + mask(head, first + 10u, key);
-                    }
-                }
-                scores[10u * TILE + at] = score;
-            }
-{
-                var score = minus_infinity;
-                if (first + 11u <= last) {
-                    if (key >= visible_start(first + 11u) && key < visible_end(first + 11u)) {
-                        score = capped(dots[11u]) + mask(head, first + 11u, key);
-                    }
-                }
-                scores[11u * TILE + at] = score;
-            }
-{
-                var score = minus_infinity;
-                if (first + 12u <= last) {
-                    if (key >= visible_start(first + 12u) && key < visible_end(first + 12u)) {
-                        score = capped(dots[12u]) + mask(head, first + 12u, key);
-                    }
-                }
-                scores[12u * TILE + at] = score;
-            }
-{
-                var score = minus_infinity;
-                if (first + 13u <= last) {
-                    if (key >= visible_start(first + 13u) && key < visible_end(first + 13u)) {
-                        score = capped(dots[13u]) + mask(head, first + 13u, key);
-                    }
-                }
-                scores[13u * TILE + at] = score;
-            }
-{
-                var score = minus_infinity;
-                if (first + 14u <= last) {
-                    if (key >= visible_start(first + 14u) && key < visible_end(first + 14u)) {
-                        score = capped(dots[14u]) + mask(head, first + 14u, key);
-                    }
-                }
-                scores[14u * TILE + at] = score;
-            }
-{
-                var score = minus_infinity;
-                if (first + 15u <= last) {
-                    if (key >= visible_start(first + 15u) && key < visible_end(first + 15u)) {
-                        score = capped(dots[15u]) + mask(head, first + 15u, key);
-                    }
-                }
-                scores[15u * TILE + at] = score;
-            }
         }
         workgroupBarrier();
         var new_max = row_max;
@@ -299,14 +203,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 { acc[5u] *= rescale[5u]; }
 { acc[6u] *= rescale[6u]; }
 { acc[7u] *= rescale[7u]; }
-{ acc[8u] *= rescale[8u]; }
-{ acc[9u] *= rescale[9u]; }
-{ acc[10u] *= rescale[10u]; }
-{ acc[11u] *= rescale[11u]; }
-{ acc[12u] *= rescale[12u]; }
-{ acc[13u] *= rescale[13u]; }
-{ acc[14u] *= rescale[14u]; }
-{ acc[15u] *= rescale[15u]; }
             for (var at = value_part; at < min(TILE, end - base); at += VALUE_SPLIT) {
                 let v = load_v(head, base + at, column);
                 { acc[0u] += scores[0u * TILE + at] * v; }
@@ -317,14 +213,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 { acc[5u] += scores[5u * TILE + at] * v; }
 { acc[6u] += scores[6u * TILE + at] * v; }
 { acc[7u] += scores[7u * TILE + at] * v; }
-{ acc[8u] += scores[8u * TILE + at] * v; }
-{ acc[9u] += scores[9u * TILE + at] * v; }
-{ acc[10u] += scores[10u * TILE + at] * v; }
-{ acc[11u] += scores[11u * TILE + at] * v; }
-{ acc[12u] += scores[12u * TILE + at] * v; }
-{ acc[13u] += scores[13u * TILE + at] * v; }
-{ acc[14u] += scores[14u * TILE + at] * v; }
-{ acc[15u] += scores[15u * TILE + at] * v; }
             }
         }
         workgroupBarrier();
@@ -350,23 +238,39 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             scores[2u * PLANE + at] = acc[0u + 1u].z;
             scores[3u * PLANE + at] = acc[0u + 1u].w;
         }
-{
-            let at = 2u * THREADS + local;
-            scores[at] = acc[0u + 2u].x;
-            scores[PLANE + at] = acc[0u + 2u].y;
-            scores[2u * PLANE + at] = acc[0u + 2u].z;
-            scores[3u * PLANE + at] = acc[0u + 2u].w;
-        }
-{
-            let at = 3u * THREADS + local;
-            scores[at] = acc[0u + 3u].x;
-            scores[PLANE + at] = acc[0u + 3u].y;
-            scores[2u * PLANE + at] = acc[0u + 3u].z;
-            scores[3u * PLANE + at] = acc[0u + 3u].w;
-        }
         workgroupBarrier();
         for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
             let r = 0u + i / E4;
+            if (first + r <= last) {
+                var total = vec4<f32>(0.0);
+                for (var p = 0u; p < VALUE_SPLIT; p++) {
+                    let at = i / E4 * THREADS + p * E4 + i % E4;
+                    total += vec4<f32>(scores[at], scores[PLANE + at], scores[2u * PLANE + at], scores[3u * PLANE + at]);
+                }
+                let weight = lane_values[r * LANES];
+                store(head, first + r, i % E4, select(vec4<f32>(0.0), total / weight, weight > 0.0));
+            }
+        }
+        workgroupBarrier();
+    }
+{
+        {
+            let at = 0u * THREADS + local;
+            scores[at] = acc[2u + 0u].x;
+            scores[PLANE + at] = acc[2u + 0u].y;
+            scores[2u * PLANE + at] = acc[2u + 0u].z;
+            scores[3u * PLANE + at] = acc[2u + 0u].w;
+        }
+{
+            let at = 1u * THREADS + local;
+            scores[at] = acc[2u + 1u].x;
+            scores[PLANE + at] = acc[2u + 1u].y;
+            scores[2u * PLANE + at] = acc[2u + 1u].z;
+            scores[3u * PLANE + at] = acc[2u + 1u].w;
+        }
+        workgroupBarrier();
+        for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
+            let r = 2u + i / E4;
             if (first + r <= last) {
                 var total = vec4<f32>(0.0);
                 for (var p = 0u; p < VALUE_SPLIT; p++) {
@@ -394,20 +298,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             scores[2u * PLANE + at] = acc[4u + 1u].z;
             scores[3u * PLANE + at] = acc[4u + 1u].w;
         }
-{
-            let at = 2u * THREADS + local;
-            scores[at] = acc[4u + 2u].x;
-            scores[PLANE + at] = acc[4u + 2u].y;
-            scores[2u * PLANE + at] = acc[4u + 2u].z;
-            scores[3u * PLANE + at] = acc[4u + 2u].w;
-        }
-{
-            let at = 3u * THREADS + local;
-            scores[at] = acc[4u + 3u].x;
-            scores[PLANE + at] = acc[4u + 3u].y;
-            scores[2u * PLANE + at] = acc[4u + 3u].z;
-            scores[3u * PLANE + at] = acc[4u + 3u].w;
-        }
         workgroupBarrier();
         for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
             let r = 4u + i / E4;
@@ -426,79 +316,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 {
         {
             let at = 0u * THREADS + local;
-            scores[at] = acc[8u + 0u].x;
-            scores[PLANE + at] = acc[8u + 0u].y;
-            scores[2u * PLANE + at] = acc[8u + 0u].z;
-            scores[3u * PLANE + at] = acc[8u + 0u].w;
+            scores[at] = acc[6u + 0u].x;
+            scores[PLANE + at] = acc[6u + 0u].y;
+            scores[2u * PLANE + at] = acc[6u + 0u].z;
+            scores[3u * PLANE + at] = acc[6u + 0u].w;
         }
 {
             let at = 1u * THREADS + local;
-            scores[at] = acc[8u + 1u].x;
-            scores[PLANE + at] = acc[8u + 1u].y;
-            scores[2u * PLANE + at] = acc[8u + 1u].z;
-            scores[3u * PLANE + at] = acc[8u + 1u].w;
-        }
-{
-            let at = 2u * THREADS + local;
-            scores[at] = acc[8u + 2u].x;
-            scores[PLANE + at] = acc[8u + 2u].y;
-            scores[2u * PLANE + at] = acc[8u + 2u].z;
-            scores[3u * PLANE + at] = acc[8u + 2u].w;
-        }
-{
-            let at = 3u * THREADS + local;
-            scores[at] = acc[8u + 3u].x;
-            scores[PLANE + at] = acc[8u + 3u].y;
-            scores[2u * PLANE + at] = acc[8u + 3u].z;
-            scores[3u * PLANE + at] = acc[8u + 3u].w;
+            scores[at] = acc[6u + 1u].x;
+            scores[PLANE + at] = acc[6u + 1u].y;
+            scores[2u * PLANE + at] = acc[6u + 1u].z;
+            scores[3u * PLANE + at] = acc[6u + 1u].w;
         }
         workgroupBarrier();
         for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
-            let r = 8u + i / E4;
-            if (first + r <= last) {
-                var total = vec4<f32>(0.0);
-                for (var p = 0u; p < VALUE_SPLIT; p++) {
-                    let at = i / E4 * THREADS + p * E4 + i % E4;
-                    total += vec4<f32>(scores[at], scores[PLANE + at], scores[2u * PLANE + at], scores[3u * PLANE + at]);
-                }
-                let weight = lane_values[r * LANES];
-                store(head, first + r, i % E4, select(vec4<f32>(0.0), total / weight, weight > 0.0));
-            }
-        }
-        workgroupBarrier();
-    }
-{
-        {
-            let at = 0u * THREADS + local;
-            scores[at] = acc[12u + 0u].x;
-            scores[PLANE + at] = acc[12u + 0u].y;
-            scores[2u * PLANE + at] = acc[12u + 0u].z;
-            scores[3u * PLANE + at] = acc[12u + 0u].w;
-        }
-{
-            let at = 1u * THREADS + local;
-            scores[at] = acc[12u + 1u].x;
-            scores[PLANE + at] = acc[12u + 1u].y;
-            scores[2u * PLANE + at] = acc[12u + 1u].z;
-            scores[3u * PLANE + at] = acc[12u + 1u].w;
-        }
-{
-            let at = 2u * THREADS + local;
-            scores[at] = acc[12u + 2u].x;
-            scores[PLANE + at] = acc[12u + 2u].y;
-            scores[2u * PLANE + at] = acc[12u + 2u].z;
-            scores[3u * PLANE + at] = acc[12u + 2u].w;
-        }
-{
-            let at = 3u * THREADS + local;
-            scores[at] = acc[12u + 3u].x;
-            scores[PLANE + at] = acc[12u + 3u].y;
-            scores[2u * PLANE + at] = acc[12u + 3u].z;
-            scores[3u * PLANE + at] = acc[12u + 3u].w;
-        }
-        workgroupBarrier();
-        for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
-            let r = 12u + i / E4;
+            let r = 6u + i / E4;
             if (first + r <= last) {
                 var total = vec4<f32>(0.0);
                 for (var p = 0u; p < VALUE_SPLIT; p++) {

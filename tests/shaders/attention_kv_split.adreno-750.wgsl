@@ -1,13 +1,13 @@
-// @generated for attention/0 f32: attention_kv_split THREADS=256 QUERIES=16 KV_SPLIT=2
-const THREADS = 256u;
-const QUERIES = 16u;
+// @generated for attention/0 f32: attention_kv_split THREADS=64 QUERIES=8 KV_SPLIT=2
+const THREADS = 64u;
+const QUERIES = 8u;
 const KV_SPLIT = 2u;
 const LANES = 8u;
 const TILE = THREADS / LANES;
 const D4 = 16u;
 const E4 = 16u;
 const VALUE_SPLIT = THREADS / E4;
-const SUMMED_QUERIES = 4u;
+const SUMMED_QUERIES = 2u;
 const PLANE = SUMMED_QUERIES * THREADS;
 const MAX_LANES = 8u;
 fn scale() -> f32 { return f32(0.125); }
@@ -103,46 +103,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             sum[7u] = 0.0;
             acc[7u] = vec4<f32>(0.0);
         }
-{
-            row_max[8u] = LOWEST;
-            sum[8u] = 0.0;
-            acc[8u] = vec4<f32>(0.0);
-        }
-{
-            row_max[9u] = LOWEST;
-            sum[9u] = 0.0;
-            acc[9u] = vec4<f32>(0.0);
-        }
-{
-            row_max[10u] = LOWEST;
-            sum[10u] = 0.0;
-            acc[10u] = vec4<f32>(0.0);
-        }
-{
-            row_max[11u] = LOWEST;
-            sum[11u] = 0.0;
-            acc[11u] = vec4<f32>(0.0);
-        }
-{
-            row_max[12u] = LOWEST;
-            sum[12u] = 0.0;
-            acc[12u] = vec4<f32>(0.0);
-        }
-{
-            row_max[13u] = LOWEST;
-            sum[13u] = 0.0;
-            acc[13u] = vec4<f32>(0.0);
-        }
-{
-            row_max[14u] = LOWEST;
-            sum[14u] = 0.0;
-            acc[14u] = vec4<f32>(0.0);
-        }
-{
-            row_max[15u] = LOWEST;
-            sum[15u] = 0.0;
-            acc[15u] = vec4<f32>(0.0);
-        }
         let end = visible_end(last);
         let skipped_tiles = (visible_start(first) / TILE + KV_SPLIT - 1u - group.x) / KV_SPLIT;
         for (var base = (skipped_tiles * KV_SPLIT + group.x) * TILE; base < end; base += KV_SPLIT * TILE) {
@@ -155,14 +115,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 { dots[5u] = 0.0; }
 { dots[6u] = 0.0; }
 { dots[7u] = 0.0; }
-{ dots[8u] = 0.0; }
-{ dots[9u] = 0.0; }
-{ dots[10u] = 0.0; }
-{ dots[11u] = 0.0; }
-{ dots[12u] = 0.0; }
-{ dots[13u] = 0.0; }
-{ dots[14u] = 0.0; }
-{ dots[15u] = 0.0; }
             if (base + tile_key < end) {
                 {
                     let d4 = lane + 0u * LANES;
@@ -176,14 +128,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 { dots[5u] += dot(query[5u * D4 + d4], k); }
 { dots[6u] += dot(query[6u * D4 + d4], k); }
 { dots[7u] += dot(query[7u * D4 + d4], k); }
-{ dots[8u] += dot(query[8u * D4 + d4], k); }
-{ dots[9u] += dot(query[9u * D4 + d4], k); }
-{ dots[10u] += dot(query[10u * D4 + d4], k); }
-{ dots[11u] += dot(query[11u * D4 + d4], k); }
-{ dots[12u] += dot(query[12u * D4 + d4], k); }
-{ dots[13u] += dot(query[13u * D4 + d4], k); }
-{ dots[14u] += dot(query[14u * D4 + d4], k); }
-{ dots[15u] += dot(query[15u * D4 + d4], k); }
                     }
                 }
 {
@@ -198,14 +142,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 { dots[5u] += dot(query[5u * D4 + d4], k); }
 { dots[6u] += dot(query[6u * D4 + d4], k); }
 { dots[7u] += dot(query[7u * D4 + d4], k); }
-{ dots[8u] += dot(query[8u * D4 + d4], k); }
-{ dots[9u] += dot(query[9u * D4 + d4], k); }
-{ dots[10u] += dot(query[10u * D4 + d4], k); }
-{ dots[11u] += dot(query[11u * D4 + d4], k); }
-{ dots[12u] += dot(query[12u * D4 + d4], k); }
-{ dots[13u] += dot(query[13u * D4 + d4], k); }
-{ dots[14u] += dot(query[14u * D4 + d4], k); }
-{ dots[15u] += dot(query[15u * D4 + d4], k); }
                     }
                 }
             }
@@ -217,14 +153,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 { cells[5u * THREADS + local] = dots[5u]; }
 { cells[6u * THREADS + local] = dots[6u]; }
 { cells[7u * THREADS + local] = dots[7u]; }
-{ cells[8u * THREADS + local] = dots[8u]; }
-{ cells[9u * THREADS + local] = dots[9u]; }
-{ cells[10u * THREADS + local] = dots[10u]; }
-{ cells[11u * THREADS + local] = dots[11u]; }
-{ cells[12u * THREADS + local] = dots[12u]; }
-{ cells[13u * THREADS + local] = dots[13u]; }
-{ cells[14u * THREADS + local] = dots[14u]; }
-{ cells[15u * THREADS + local] = dots[15u]; }
             workgroupBarrier();
             for (var i = local; i < QUERIES * TILE; i += THREADS) {
                 let row = first + i / TILE;
@@ -390,126 +318,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 acc[7u] *= factor;
                 sum[7u] *= factor;
             }
-{
-                var new_max = row_max[8u];
-                { new_max = max(new_max, lane_max[8u * MAX_LANES + 0u]); }
-{ new_max = max(new_max, lane_max[8u * MAX_LANES + 1u]); }
-{ new_max = max(new_max, lane_max[8u * MAX_LANES + 2u]); }
-{ new_max = max(new_max, lane_max[8u * MAX_LANES + 3u]); }
-{ new_max = max(new_max, lane_max[8u * MAX_LANES + 4u]); }
-{ new_max = max(new_max, lane_max[8u * MAX_LANES + 5u]); }
-{ new_max = max(new_max, lane_max[8u * MAX_LANES + 6u]); }
-{ new_max = max(new_max, lane_max[8u * MAX_LANES + 7u]); }
-                let factor = exp(row_max[8u] - new_max);
-                row_max[8u] = new_max;
-                acc[8u] *= factor;
-                sum[8u] *= factor;
-            }
-{
-                var new_max = row_max[9u];
-                { new_max = max(new_max, lane_max[9u * MAX_LANES + 0u]); }
-{ new_max = max(new_max, lane_max[9u * MAX_LANES + 1u]); }
-{ new_max = max(new_max, lane_max[9u * MAX_LANES + 2u]); }
-{ new_max = max(new_max, lane_max[9u * MAX_LANES + 3u]); }
-{ new_max = max(new_max, lane_max[9u * MAX_LANES + 4u]); }
-{ new_max = max(new_max, lane_max[9u * MAX_LANES + 5u]); }
-{ new_max = max(new_max, lane_max[9u * MAX_LANES + 6u]); }
-{ new_max = max(new_max, lane_max[9u * MAX_LANES + 7u]); }
-                let factor = exp(row_max[9u] - new_max);
-                row_max[9u] = new_max;
-                acc[9u] *= factor;
-                sum[9u] *= factor;
-            }
-{
-                var new_max = row_max[10u];
-                { new_max = max(new_max, lane_max[10u * MAX_LANES + 0u]); }
-{ new_max = max(new_max, lane_max[10u * MAX_LANES + 1u]); }
-{ new_max = max(new_max, lane_max[10u * MAX_LANES + 2u]); }
-{ new_max = max(new_max, lane_max[10u * MAX_LANES + 3u]); }
-{ new_max = max(new_max, lane_max[10u * MAX_LANES + 4u]); }
-{ new_max = max(new_max, lane_max[10u * MAX_LANES + 5u]); }
-{ new_max = max(new_max, lane_max[10u * MAX_LANES + 6u]); }
-{ new_max = max(new_max, lane_max[10u * MAX_LANES + 7u]); }
-                let factor = exp(row_max[10u] - new_max);
-                row_max[10u] = new_max;
-                acc[10u] *= factor;
-                sum[10u] *= factor;
-            }
-{
-                var new_max = row_max[11u];
-                { new_max = max(new_max, lane_max[11u * MAX_LANES + 0u]); }
-{ new_max = max(new_max, lane_max[11u * MAX_LANES + 1u]); }
-{ new_max = max(new_max, lane_max[11u * MAX_LANES + 2u]); }
-{ new_max = max(new_max, lane_max[11u * MAX_LANES + 3u]); }
-{ new_max = max(new_max, lane_max[11u * MAX_LANES + 4u]); }
-{ new_max = max(new_max, lane_max[11u * MAX_LANES + 5u]); }
-{ new_max = max(new_max, lane_max[11u * MAX_LANES + 6u]); }
-{ new_max = max(new_max, lane_max[11u * MAX_LANES + 7u]); }
-                let factor = exp(row_max[11u] - new_max);
-                row_max[11u] = new_max;
-                acc[11u] *= factor;
-                sum[11u] *= factor;
-            }
-{
-                var new_max = row_max[12u];
-                { new_max = max(new_max, lane_max[12u * MAX_LANES + 0u]); }
-{ new_max = max(new_max, lane_max[12u * MAX_LANES + 1u]); }
-{ new_max = max(new_max, lane_max[12u * MAX_LANES + 2u]); }
-{ new_max = max(new_max, lane_max[12u * MAX_LANES + 3u]); }
-{ new_max = max(new_max, lane_max[12u * MAX_LANES + 4u]); }
-{ new_max = max(new_max, lane_max[12u * MAX_LANES + 5u]); }
-{ new_max = max(new_max, lane_max[12u * MAX_LANES + 6u]); }
-{ new_max = max(new_max, lane_max[12u * MAX_LANES + 7u]); }
-                let factor = exp(row_max[12u] - new_max);
-                row_max[12u] = new_max;
-                acc[12u] *= factor;
-                sum[12u] *= factor;
-            }
-{
-                var new_max = row_max[13u];
-                { new_max = max(new_max, lane_max[13u * MAX_LANES + 0u]); }
-{ new_max = max(new_max, lane_max[13u * MAX_LANES + 1u]); }
-{ new_max = max(new_max, lane_max[13u * MAX_LANES + 2u]); }
-{ new_max = max(new_max, lane_max[13u * MAX_LANES + 3u]); }
-{ new_max = max(new_max, lane_max[13u * MAX_LANES + 4u]); }
-{ new_max = max(new_max, lane_max[13u * MAX_LANES + 5u]); }
-{ new_max = max(new_max, lane_max[13u * MAX_LANES + 6u]); }
-{ new_max = max(new_max, lane_max[13u * MAX_LANES + 7u]); }
-                let factor = exp(row_max[13u] - new_max);
-                row_max[13u] = new_max;
-                acc[13u] *= factor;
-                sum[13u] *= factor;
-            }
-{
-                var new_max = row_max[14u];
-                { new_max = max(new_max, lane_max[14u * MAX_LANES + 0u]); }
-{ new_max = max(new_max, lane_max[14u * MAX_LANES + 1u]); }
-{ new_max = max(new_max, lane_max[14u * MAX_LANES + 2u]); }
-{ new_max = max(new_max, lane_max[14u * MAX_LANES + 3u]); }
-{ new_max = max(new_max, lane_max[14u * MAX_LANES + 4u]); }
-{ new_max = max(new_max, lane_max[14u * MAX_LANES + 5u]); }
-{ new_max = max(new_max, lane_max[14u * MAX_LANES + 6u]); }
-{ new_max = max(new_max, lane_max[14u * MAX_LANES + 7u]); }
-                let factor = exp(row_max[14u] - new_max);
-                row_max[14u] = new_max;
-                acc[14u] *= factor;
-                sum[14u] *= factor;
-            }
-{
-                var new_max = row_max[15u];
-                { new_max = max(new_max, lane_max[15u * MAX_LANES + 0u]); }
-{ new_max = max(new_max, lane_max[15u * MAX_LANES + 1u]); }
-{ new_max = max(new_max, lane_max[15u * MAX_LANES + 2u]); }
-{ new_max = max(new_max, lane_max[15u * MAX_LANES + 3u]); }
-{ new_max = max(new_max, lane_max[15u * MAX_LANES + 4u]); }
-{ new_max = max(new_max, lane_max[15u * MAX_LANES + 5u]); }
-{ new_max = max(new_max, lane_max[15u * MAX_LANES + 6u]); }
-{ new_max = max(new_max, lane_max[15u * MAX_LANES + 7u]); }
-                let factor = exp(row_max[15u] - new_max);
-                row_max[15u] = new_max;
-                acc[15u] *= factor;
-                sum[15u] *= factor;
-            }
             if (value_part < VALUE_SPLIT) {
                 for (var at = value_part; at < min(TILE, end - base); at += VALUE_SPLIT) {
                     let v = load_v(head, base + at, column);
@@ -553,46 +361,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                         acc[7u] += weight * v;
                         sum[7u] += weight;
                     }
-{
-                        let weight = exp(scores[8u * TILE + at] - row_max[8u]);
-                        acc[8u] += weight * v;
-                        sum[8u] += weight;
-                    }
-{
-                        let weight = exp(scores[9u * TILE + at] - row_max[9u]);
-                        acc[9u] += weight * v;
-                        sum[9u] += weight;
-                    }
-{
-                        let weight = exp(scores[10u * TILE + at] - row_max[10u]);
-                        acc[10u] += weight * v;
-                        sum[10u] += weight;
-                    }
-{
-                        let weight = exp(scores[11u * TILE + at] - row_max[11u]);
-                        acc[11u] += weight * v;
-                        sum[11u] += weight;
-                    }
-{
-                        let weight = exp(scores[12u * TILE + at] - row_max[12u]);
-                        acc[12u] += weight * v;
-                        sum[12u] += weight;
-                    }
-{
-                        let weight = exp(scores[13u * TILE + at] - row_max[13u]);
-                        acc[13u] += weight * v;
-                        sum[13u] += weight;
-                    }
-{
-                        let weight = exp(scores[14u * TILE + at] - row_max[14u]);
-                        acc[14u] += weight * v;
-                        sum[14u] += weight;
-                    }
-{
-                        let weight = exp(scores[15u * TILE + at] - row_max[15u]);
-                        acc[15u] += weight * v;
-                        sum[15u] += weight;
-                    }
                 }
             }
         }
@@ -616,27 +384,46 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 cells[4u * PLANE + at] = sum[0u + 1u];
                 if (local == 1u) { lane_max[1u] = row_max[0u + 1u]; }
             }
-{
-                let at = 2u * THREADS + local;
-                cells[at] = acc[0u + 2u].x;
-                cells[PLANE + at] = acc[0u + 2u].y;
-                cells[2u * PLANE + at] = acc[0u + 2u].z;
-                cells[3u * PLANE + at] = acc[0u + 2u].w;
-                cells[4u * PLANE + at] = sum[0u + 2u];
-                if (local == 2u) { lane_max[2u] = row_max[0u + 2u]; }
-            }
-{
-                let at = 3u * THREADS + local;
-                cells[at] = acc[0u + 3u].x;
-                cells[PLANE + at] = acc[0u + 3u].y;
-                cells[2u * PLANE + at] = acc[0u + 3u].z;
-                cells[3u * PLANE + at] = acc[0u + 3u].w;
-                cells[4u * PLANE + at] = sum[0u + 3u];
-                if (local == 3u) { lane_max[3u] = row_max[0u + 3u]; }
-            }
             workgroupBarrier();
             for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
                 let r = 0u + i / E4;
+                if (first + r <= last) {
+                    var total = vec4<f32>(0.0);
+                    var weight = 0.0;
+                    for (var p = 0u; p < VALUE_SPLIT; p++) {
+                        let at = i / E4 * THREADS + p * E4 + i % E4;
+                        total += vec4<f32>(cells[at], cells[PLANE + at], cells[2u * PLANE + at], cells[3u * PLANE + at]);
+                        weight += cells[4u * PLANE + at];
+                    }
+                    let at = (head * rows() + first + r) * KV_SPLIT + group.x;
+                    store_partial(at, i % E4, total);
+                    if (i % E4 == 0u) { store_partial_stats(at, vec2<f32>(lane_max[i / E4], weight)); }
+                }
+            }
+        }
+{
+            workgroupBarrier();
+            {
+                let at = 0u * THREADS + local;
+                cells[at] = acc[2u + 0u].x;
+                cells[PLANE + at] = acc[2u + 0u].y;
+                cells[2u * PLANE + at] = acc[2u + 0u].z;
+                cells[3u * PLANE + at] = acc[2u + 0u].w;
+                cells[4u * PLANE + at] = sum[2u + 0u];
+                if (local == 0u) { lane_max[0u] = row_max[2u + 0u]; }
+            }
+{
+                let at = 1u * THREADS + local;
+                cells[at] = acc[2u + 1u].x;
+                cells[PLANE + at] = acc[2u + 1u].y;
+                cells[2u * PLANE + at] = acc[2u + 1u].z;
+                cells[3u * PLANE + at] = acc[2u + 1u].w;
+                cells[4u * PLANE + at] = sum[2u + 1u];
+                if (local == 1u) { lane_max[1u] = row_max[2u + 1u]; }
+            }
+            workgroupBarrier();
+            for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
+                let r = 2u + i / E4;
                 if (first + r <= last) {
                     var total = vec4<f32>(0.0);
                     var weight = 0.0;
@@ -671,24 +458,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 cells[4u * PLANE + at] = sum[4u + 1u];
                 if (local == 1u) { lane_max[1u] = row_max[4u + 1u]; }
             }
-{
-                let at = 2u * THREADS + local;
-                cells[at] = acc[4u + 2u].x;
-                cells[PLANE + at] = acc[4u + 2u].y;
-                cells[2u * PLANE + at] = acc[4u + 2u].z;
-                cells[3u * PLANE + at] = acc[4u + 2u].w;
-                cells[4u * PLANE + at] = sum[4u + 2u];
-                if (local == 2u) { lane_max[2u] = row_max[4u + 2u]; }
-            }
-{
-                let at = 3u * THREADS + local;
-                cells[at] = acc[4u + 3u].x;
-                cells[PLANE + at] = acc[4u + 3u].y;
-                cells[2u * PLANE + at] = acc[4u + 3u].z;
-                cells[3u * PLANE + at] = acc[4u + 3u].w;
-                cells[4u * PLANE + at] = sum[4u + 3u];
-                if (local == 3u) { lane_max[3u] = row_max[4u + 3u]; }
-            }
             workgroupBarrier();
             for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
                 let r = 4u + i / E4;
@@ -710,98 +479,25 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             workgroupBarrier();
             {
                 let at = 0u * THREADS + local;
-                cells[at] = acc[8u + 0u].x;
-                cells[PLANE + at] = acc[8u + 0u].y;
-                cells[2u * PLANE + at] = acc[8u + 0u].z;
-                cells[3u * PLANE + at] = acc[8u + 0u].w;
-                cells[4u * PLANE + at] = sum[8u + 0u];
-                if (local == 0u) { lane_max[0u] = row_max[8u + 0u]; }
+                cells[at] = acc[6u + 0u].x;
+                cells[PLANE + at] = acc[6u + 0u].y;
+                cells[2u * PLANE + at] = acc[6u + 0u].z;
+                cells[3u * PLANE + at] = acc[6u + 0u].w;
+                cells[4u * PLANE + at] = sum[6u + 0u];
+                if (local == 0u) { lane_max[0u] = row_max[6u + 0u]; }
             }
 {
                 let at = 1u * THREADS + local;
-                cells[at] = acc[8u + 1u].x;
-                cells[PLANE + at] = acc[8u + 1u].y;
-                cells[2u * PLANE + at] = acc[8u + 1u].z;
-                cells[3u * PLANE + at] = acc[8u + 1u].w;
-                cells[4u * PLANE + at] = sum[8u + 1u];
-                if (local == 1u) { lane_max[1u] = row_max[8u + 1u]; }
-            }
-{
-                let at = 2u * THREADS + local;
-                cells[at] = acc[8u + 2u].x;
-                cells[PLANE + at] = acc[8u + 2u].y;
-                cells[2u * PLANE + at] = acc[8u + 2u].z;
-                cells[3u * PLANE + at] = acc[8u + 2u].w;
-                cells[4u * PLANE + at] = sum[8u + 2u];
-                if (local == 2u) { lane_max[2u] = row_max[8u + 2u]; }
-            }
-{
-                let at = 3u * THREADS + local;
-                cells[at] = acc[8u + 3u].x;
-                cells[PLANE + at] = acc[8u + 3u].y;
-                cells[2u * PLANE + at] = acc[8u + 3u].z;
-                cells[3u * PLANE + at] = acc[8u + 3u].w;
-                cells[4u * PLANE + at] = sum[8u + 3u];
-                if (local == 3u) { lane_max[3u] = row_max[8u + 3u]; }
+                cells[at] = acc[6u + 1u].x;
+                cells[PLANE + at] = acc[6u + 1u].y;
+                cells[2u * PLANE + at] = acc[6u + 1u].z;
+                cells[3u * PLANE + at] = acc[6u + 1u].w;
+                cells[4u * PLANE + at] = sum[6u + 1u];
+                if (local == 1u) { lane_max[1u] = row_max[6u + 1u]; }
             }
             workgroupBarrier();
             for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
-                let r = 8u + i / E4;
-                if (first + r <= last) {
-                    var total = vec4<f32>(0.0);
-                    var weight = 0.0;
-                    for (var p = 0u; p < VALUE_SPLIT; p++) {
-                        let at = i / E4 * THREADS + p * E4 + i % E4;
-                        total += vec4<f32>(cells[at], cells[PLANE + at], cells[2u * PLANE + at], cells[3u * PLANE + at]);
-                        weight += cells[4u * PLANE + at];
-                    }
-                    let at = (head * rows() + first + r) * KV_SPLIT + group.x;
-                    store_partial(at, i % E4, total);
-                    if (i % E4 == 0u) { store_partial_stats(at, vec2<f32>(lane_max[i / E4], weight)); }
-                }
-            }
-        }
-{
-            workgroupBarrier();
-            {
-                let at = 0u * THREADS + local;
-                cells[at] = acc[12u + 0u].x;
-                cells[PLANE + at] = acc[12u + 0u].y;
-                cells[2u * PLANE + at] = acc[12u + 0u].z;
-                cells[3u * PLANE + at] = acc[12u + 0u].w;
-                cells[4u * PLANE + at] = sum[12u + 0u];
-                if (local == 0u) { lane_max[0u] = row_max[12u + 0u]; }
-            }
-{
-                let at = 1u * THREADS + local;
-                cells[at] = acc[12u + 1u].x;
-                cells[PLANE + at] = acc[12u + 1u].y;
-                cells[2u * PLANE + at] = acc[12u + 1u].z;
-                cells[3u * PLANE + at] = acc[12u + 1u].w;
-                cells[4u * PLANE + at] = sum[12u + 1u];
-                if (local == 1u) { lane_max[1u] = row_max[12u + 1u]; }
-            }
-{
-                let at = 2u * THREADS + local;
-                cells[at] = acc[12u + 2u].x;
-                cells[PLANE + at] = acc[12u + 2u].y;
-                cells[2u * PLANE + at] = acc[12u + 2u].z;
-                cells[3u * PLANE + at] = acc[12u + 2u].w;
-                cells[4u * PLANE + at] = sum[12u + 2u];
-                if (local == 2u) { lane_max[2u] = row_max[12u + 2u]; }
-            }
-{
-                let at = 3u * THREADS + local;
-                cells[at] = acc[12u + 3u].x;
-                cells[PLANE + at] = acc[12u + 3u].y;
-                cells[2u * PLANE + at] = acc[12u + 3u].z;
-                cells[3u * PLANE + at] = acc[12u + 3u].w;
-                cells[4u * PLANE + at] = sum[12u + 3u];
-                if (local == 3u) { lane_max[3u] = row_max[12u + 3u]; }
-            }
-            workgroupBarrier();
-            for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
-                let r = 12u + i / E4;
+                let r = 6u + i / E4;
                 if (first + r <= last) {
                     var total = vec4<f32>(0.0);
                     var weight = 0.0;
@@ -826,7 +522,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
 const THREADS = 128u;
 const KV_SPLIT = 2u;
-const TILE = 32u;
+const TILE = 8u;
 const E4 = 16u;
 const COLUMN_SPLIT = THREADS / E4;
 const_assert KV_SPLIT <= THREADS && E4 <= THREADS;

@@ -190,7 +190,7 @@ pub(crate) fn this_program() -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::path::Path;
 
     use driftc::target::TargetProfile;
@@ -222,9 +222,7 @@ mod tests {
         let mut wrong = Vec::new();
         // In an emulator, drivers compile pipelines only.
         for device in table.devices().filter(|device| device.processor.is_none()) {
-            let path = format!("../../targets/drivers/probes/{}.toml", device.name);
-            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-            let probe = TargetProfile::load(path.to_str().unwrap()).unwrap_or_else(|e| panic!("{e}"));
+            let probe = probe_of(&device.name);
             let mut excesses = BTreeSet::new();
             for profile in &device.profiles {
                 excesses.extend(excesses_of(&TargetProfile::load(profile).unwrap(), &probe));
@@ -240,6 +238,67 @@ mod tests {
             }
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    /// A source `probe: DRIVER, VERSION, DEVICE` holds: the probe of the device has the same value, or a list with at least
+    /// the profile's entries.
+    #[test]
+    fn sources_that_name_a_probe_agree_with_it() {
+        let (mut wrong, mut compared) = (Vec::new(), 0);
+        for name in driftc::target::names() {
+            let profile = TargetProfile::load(name).unwrap();
+            let stated = facts(&profile);
+            for (path, source) in &profile.source {
+                let Some(source) = source.strip_prefix("probe: ") else { continue };
+                let probe = source.split(';').next().unwrap().rsplit(", ").next().unwrap();
+                let reported = facts(&probe_of(probe));
+                // A longer path has its own source.
+                let is_covered = |fact: &str| {
+                    let longest = profile.source.keys().filter(|key| covers(key, fact)).max_by_key(|key| key.len());
+                    longest == Some(path)
+                };
+                for (fact, stated) in stated.iter().filter(|(fact, _)| is_covered(fact)) {
+                    compared += 1;
+                    let reported = &reported[fact];
+                    if stated != reported && !(stated.is_array() && is_subset(stated, reported)) {
+                        wrong.push(format!("{name}: {fact} is {stated}, but the probe of {probe} has {reported}"));
+                    }
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        assert!(compared > 0, "no source names a probe");
+    }
+
+    fn covers(path: &str, fact: &str) -> bool {
+        fact.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+
+    /// Returns what a profile states about a device, by dotted path.
+    fn facts(profile: &TargetProfile) -> BTreeMap<String, Value> {
+        let value = serde_json::to_value(profile).unwrap();
+        let mut facts = BTreeMap::from([("matrix".to_owned(), shapes(&value))]);
+        for table in ["limits", "features", "subgroup"] {
+            let fields = value[table].as_object().unwrap();
+            facts.extend(fields.iter().map(|(name, value)| (format!("{table}.{name}"), value.clone())));
+        }
+        facts
+    }
+
+    fn probe_of(device: &str) -> TargetProfile {
+        let path = format!("../../targets/drivers/probes/{device}.toml");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        TargetProfile::load(path.to_str().unwrap()).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// Returns a profile's matrix shapes. How the invocations of a subgroup hold a matrix is not reported.
+    fn shapes(profile: &Value) -> Value {
+        let shapes = profile["matrix"].as_array().into_iter().flatten();
+        let keys = ["m", "n", "k", "a", "b", "c", "scope"];
+        shapes
+            .map(|shape| keys.map(|key| shape[key].clone()).to_vec().into())
+            .collect::<Vec<Value>>()
+            .into()
     }
 
     /// Returns the facts that a profile states beyond a probe: larger limits, smaller alignments, further features, subgroup
@@ -278,15 +337,6 @@ mod tests {
         if !is_subset(&stated["subgroup"]["sizes"], &reported["subgroup"]["sizes"]) {
             excesses.push("subgroup.sizes".to_owned());
         }
-        // How the invocations of a subgroup hold a matrix is not reported.
-        let shapes = |value: &Value| -> Value {
-            let shapes = value["matrix"].as_array().into_iter().flatten();
-            let keys = ["m", "n", "k", "a", "b", "c", "scope"];
-            shapes
-                .map(|shape| keys.map(|key| shape[key].clone()).to_vec().into())
-                .collect::<Vec<Value>>()
-                .into()
-        };
         if !is_subset(&shapes(&stated), &shapes(&reported)) {
             excesses.push("matrix".to_owned());
         }

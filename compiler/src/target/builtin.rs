@@ -45,11 +45,14 @@ pub const COSTS: &[(&str, &str)] = &[
 /// Profile names and the TOML of what their drivers' compilers made of the kernels: the files of `targets/static/`.
 pub const STATIC_FACTS: &[(&str, &str)] = &[
     ("adreno-740", include_str!("../../../targets/static/adreno-740.toml")),
+    ("adreno-750", include_str!("../../../targets/static/adreno-750.toml")),
     ("amd-rdna2", include_str!("../../../targets/static/amd-rdna2.toml")),
     ("amd-rdna3", include_str!("../../../targets/static/amd-rdna3.toml")),
     ("apple-m1", include_str!("../../../targets/static/apple-m1.toml")),
     ("intel-arc-a770", include_str!("../../../targets/static/intel-arc-a770.toml")),
     ("intel-battlemage", include_str!("../../../targets/static/intel-battlemage.toml")),
+    ("intel-meteor-lake", include_str!("../../../targets/static/intel-meteor-lake.toml")),
+    ("intel-xe2", include_str!("../../../targets/static/intel-xe2.toml")),
     ("mali-g720", include_str!("../../../targets/static/mali-g720.toml")),
     ("nvidia-ampere", include_str!("../../../targets/static/nvidia-ampere.toml")),
 ];
