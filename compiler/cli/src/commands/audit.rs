@@ -52,7 +52,7 @@ pub(crate) struct AuditArgs {
     /// Fail if a pipeline has a lower occupancy, in subgroups per execution unit
     #[arg(long, value_name = "N")]
     min_occupancy: Option<u32>,
-    /// Give up a pipeline after this time, in seconds
+    /// Give up a pipeline after this processor time, in seconds
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..))]
     time_limit: u16,
     /// Compile with N processes at once (default: one per processor)

@@ -6,13 +6,18 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::worker::{Answer, Compiled, Device, Request};
 use crate::failure::{Failure, Result};
 
 /// Time in which a driver must open the device.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
+
+/// Time between two looks at a child's processor time.
+const LOOK: Duration = Duration::from_millis(250);
+/// Limit of the wall time, as a multiple of the limit of the processor time: a child may wait for a processor, or for ever.
+const MAX_WALL_RATIO: u32 = 8;
 
 /// Result of compiling a pipeline.
 #[derive(Debug, Clone)]
@@ -22,7 +27,7 @@ pub(crate) enum Outcome {
     Refused(String),
     /// The driver ended the process: the signal or exit code, as text.
     Crashed(String),
-    /// The driver took longer than this limit.
+    /// The driver took more processor time than this limit.
     TimedOut(Duration),
 }
 
@@ -30,6 +35,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Children<'a> {
     /// Creates the command that starts a child.
     pub(crate) command: &'a (dyn Fn() -> Result<Command> + Sync),
+    /// Limit of the processor time for a pipeline: other programs that are running do not count. Where the system does not tell
+    /// it, the wall time is limited.
     pub(crate) limit: Duration,
     /// Number of children that run at once.
     pub(crate) count: usize,
@@ -177,13 +184,25 @@ impl Running {
     }
 
     fn answer(&mut self, limit: Duration) -> Result<Answer, Ended> {
-        self.answers.recv_timeout(limit).map_err(|error| match error {
-            RecvTimeoutError::Timeout => Ended::TimedOut,
-            RecvTimeoutError::Disconnected => Ended::Crashed(match self.process.wait() {
-                Ok(status) => status.to_string(),
-                Err(error) => error.to_string(),
-            }),
-        })
+        let start = Instant::now();
+        let busy_before = processor_time(self.process.id());
+        loop {
+            match self.answers.recv_timeout(LOOK.min(limit)) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Ended::Crashed(match self.process.wait() {
+                        Ok(status) => status.to_string(),
+                        Err(error) => error.to_string(),
+                    }));
+                }
+            }
+            let (waited, busy_now) = (start.elapsed(), processor_time(self.process.id()));
+            let busy = busy_before.zip(busy_now).map_or(waited, |(before, now)| now.saturating_sub(before));
+            if busy >= limit || waited >= limit * MAX_WALL_RATIO {
+                return Err(Ended::TimedOut);
+            }
+        }
     }
 
     /// Ends the child. Errors are ignored: the child may have ended before.
@@ -192,6 +211,17 @@ impl Running {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Returns the processor time that a process has used. Returns `None` where the system has no `/proc`.
+fn processor_time(process: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The second field, the program's name, is in parentheses and may have spaces.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    // The fields 14 and 15 of the file: user and system time. Linux counts in hundredths of a second for programs.
+    let ticks = ticks(11)?.saturating_add(ticks(12)?);
+    Some(Duration::from_millis(ticks.saturating_mul(10)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

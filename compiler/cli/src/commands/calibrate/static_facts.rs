@@ -47,8 +47,8 @@ const MAX_COST_RATIO: f64 = 16.0;
 const BATCH: usize = 2000;
 /// Maximum number of rounds in which the selected candidates of models are compiled.
 const MAX_ROUNDS: usize = 8;
-/// Time after which a shader is given up.
-const SHADER_LIMIT: Duration = Duration::from_secs(60);
+/// Processor time after which a shader is given up.
+const SHADER_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default, Serialize)]
 struct Report {
