@@ -107,6 +107,13 @@ prepare_tests() {
         echo "$client_package" >"$target/setup/client"
     fi
 
+    # An object store of Amazon's protocol, for the tests of shared caches.
+    store_package="moto[server,s3]==5.2.5"
+    if [ "$(cat "$target/setup/store" 2>/dev/null)" != "$store_package" ]; then
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$store_package"
+        echo "$store_package" >"$target/setup/store"
+    fi
+
     # A software driver and SPIRV-Tools with cooperative matrices, where the system's have none.
     installed=$(dpkg-query -W -f '${Version}' mesa-vulkan-drivers 2>/dev/null || true)
     if [ -n "$installed" ] && dpkg --compare-versions "$installed" lt 26.1; then

@@ -25,7 +25,7 @@ use crate::weights::Tensors;
 pub type Dims = BTreeMap<String, (i64, i64)>;
 
 /// Files of a Hugging Face folder that the compiler attaches to the bundle, if they exist.
-const ATTACHED: &[&str] = &[
+pub(crate) const ATTACHED: &[&str] = &[
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",

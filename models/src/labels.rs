@@ -6,7 +6,7 @@ use driftc::metadata::{LABELS, MAX_BYTES, Metadata};
 use serde_json::Value;
 
 /// Files with one label a line, in order of preference.
-const FILES: &[&str] = &["labels.txt", "classes.txt"];
+pub(crate) const FILES: &[&str] = &["labels.txt", "classes.txt"];
 
 /// Adds the labels of a model in `folder` to its metadata: the lines of `labels.txt` or `classes.txt`, else `id2label` of
 /// `config.json`. Files that cannot be used are left out, with a note.

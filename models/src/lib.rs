@@ -68,6 +68,11 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "Qwen3MoeForCausalLM", build: qwen3_moe::build },
 ];
 
+/// Names of the files beside an ONNX model that change its bundle, if they exist: tokenizer, configuration, labels.
+pub fn side_files() -> impl Iterator<Item = &'static str> {
+    folder::ATTACHED.iter().chain(labels::FILES).copied()
+}
+
 /// Reads a Hugging Face folder or a GGUF file and builds its graph. Also returns notes for the user about
 /// assumptions, such as a default context length.
 ///

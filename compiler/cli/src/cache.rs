@@ -167,7 +167,7 @@ fn program_id() -> String {
 }
 
 /// Creates the cache folder and its parents, readable only by the user.
-fn make_private(folder: Option<&Path>) -> Result<PathBuf> {
+pub(crate) fn make_private(folder: Option<&Path>) -> Result<PathBuf> {
     let folder = match folder {
         Some(folder) => folder.to_owned(),
         None => default_folder().ok_or_else(|| {

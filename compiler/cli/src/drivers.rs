@@ -254,14 +254,17 @@ mod tests {
                 let reported = facts(&probe_of(probe));
                 // A longer path has its own source.
                 let is_covered = |fact: &str| {
-                    let longest = profile.source.keys().filter(|key| covers(key, fact)).max_by_key(|key| key.len());
+                    let longest =
+                        profile.source.keys().filter(|key| covers(key, fact)).max_by_key(|key| key.len());
                     longest == Some(path)
                 };
                 for (fact, stated) in stated.iter().filter(|(fact, _)| is_covered(fact)) {
                     compared += 1;
                     let reported = &reported[fact];
                     if stated != reported && !(stated.is_array() && is_subset(stated, reported)) {
-                        wrong.push(format!("{name}: {fact} is {stated}, but the probe of {probe} has {reported}"));
+                        wrong.push(format!(
+                            "{name}: {fact} is {stated}, but the probe of {probe} has {reported}"
+                        ));
                     }
                 }
             }
@@ -295,10 +298,7 @@ mod tests {
     fn shapes(profile: &Value) -> Value {
         let shapes = profile["matrix"].as_array().into_iter().flatten();
         let keys = ["m", "n", "k", "a", "b", "c", "scope"];
-        shapes
-            .map(|shape| keys.map(|key| shape[key].clone()).to_vec().into())
-            .collect::<Vec<Value>>()
-            .into()
+        shapes.map(|shape| keys.map(|key| shape[key].clone()).to_vec().into()).collect::<Vec<Value>>().into()
     }
 
     /// Returns the facts that a profile states beyond a probe: larger limits, smaller alignments, further features, subgroup

@@ -47,6 +47,11 @@ pub(crate) const API_KEY: Variable = Variable {
     name: "DRIFTC_API_KEY",
     about: "API key of driftc serve. Option --api-key overrides the variable.",
 };
+/// Cache of bundles that machines share.
+pub(crate) const SHARED_CACHE: Variable = Variable {
+    name: "DRIFT_SHARED_CACHE",
+    about: "URL of the cache that driftc build shares with other machines. Option --shared-cache overrides the variable.",
+};
 /// Device selection. The runtime reads this variable.
 const DEVICE: Variable = Variable {
     name: "DRIFT_DEVICE",
@@ -55,7 +60,7 @@ const DEVICE: Variable = Variable {
 
 /// All variables, in the order of the manual pages.
 pub(crate) const VARIABLES: &[Variable] =
-    &[DEVICE, CACHE_HOME, LOCAL_APP_DATA, HOME, NO_COLOR, ERRORS, VALIDATE, DRIVERS, API_KEY];
+    &[DEVICE, CACHE_HOME, LOCAL_APP_DATA, HOME, NO_COLOR, ERRORS, VALIDATE, DRIVERS, API_KEY, SHARED_CACHE];
 
 impl Variable {
     /// Value of the variable. `None` if the variable is not set.

@@ -45,6 +45,17 @@ pub(crate) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "build",
+        &[
+            example("Write a manifest for two models", "driftc build --init detector.onnx classifier.onnx"),
+            example("Make all bundles of drift.toml", "driftc build"),
+            example(
+                "Check in CI that every bundle is as in drift.lock",
+                "driftc build --locked --shared-cache s3://bundles/ci",
+            ),
+        ],
+    ),
+    (
         "run",
         &[
             example(

@@ -25,7 +25,7 @@ enum Kind {
 }
 
 /// Error of a command.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Failure {
     kind: Kind,
     message: String,

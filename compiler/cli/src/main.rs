@@ -6,6 +6,7 @@
 mod answer_printer;
 mod arrays;
 mod audit_report;
+mod build;
 mod bundle_sizes;
 mod bytes_read;
 mod cache;
@@ -19,11 +20,13 @@ mod divergence;
 mod driver_compiler;
 mod drivers;
 mod environment;
+mod estimated_time;
 mod examples;
 mod expression;
 mod failure;
 mod file_kind;
 mod finish;
+mod html_page;
 mod import_remedies;
 mod interrupt;
 mod language;
@@ -117,6 +120,8 @@ mod tests {
         "tuning",
         "prompt_file",
         "system_file",
+        "manifest",
+        "init",
     ];
 
     #[test]

@@ -15,10 +15,12 @@ use driftc::target::TargetProfile;
 use serde::Serialize;
 
 use crate::bundle_sizes::{own_and_shared_weights, undeduplicated_weights};
+use crate::estimated_time::{Estimate, estimates};
 use crate::failure::{Failure, Result};
 use crate::finish::check_optimize;
 use crate::lowering::{distinct_shaders, f16_widening_note, lower_all};
 use crate::memory_report::Memory;
+use crate::model::Loaded;
 use crate::model_args::ModelArgs;
 use crate::output::{Out, bytes, file_name, make_folder, milliseconds, show_notes, time, write_file};
 use crate::progress::Progress;
@@ -27,16 +29,16 @@ use crate::target_args::load_targets;
 use crate::tokenizer_notes::tokenizer_notes;
 use crate::tuning::{TuningArgs, count_measured_nodes};
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct CompileArgs {
     #[command(flatten)]
-    model: ModelArgs,
+    pub(crate) model: ModelArgs,
     /// Compile for this target profile: a name from `driftc targets list` or a TOML file (repeatable)
     #[arg(short, long = "target", value_name = "TARGET", required = true)]
-    targets: Vec<String>,
+    pub(crate) targets: Vec<String>,
     /// Write the bundle to this file
     #[arg(short, long, value_name = "OUT.drift")]
-    output: PathBuf,
+    pub(crate) output: PathBuf,
     #[command(flatten)]
     tuning: TuningArgs,
     #[command(flatten)]
@@ -56,22 +58,22 @@ pub(crate) struct CompileArgs {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+pub(crate) struct Report {
     model: String,
     bundle: PathBuf,
     precision: &'static str,
-    notes: Vec<String>,
-    bytes: Sections,
+    pub(crate) notes: Vec<String>,
+    pub(crate) bytes: Sections,
     /// Bytes that the weights of all targets would take without deduplication. The file stores only `bytes.chunks`
     /// bytes of weights.
     undeduplicated_weight_bytes: u64,
-    targets: Vec<Target>,
+    pub(crate) targets: Vec<Target>,
     times_ms: Times,
 }
 
 #[derive(Debug, Serialize)]
-struct Sections {
-    file: u64,
+pub(crate) struct Sections {
+    pub(crate) file: u64,
     chunks: u64,
     artifacts: u64,
     manifest: u64,
@@ -79,8 +81,8 @@ struct Sections {
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Target {
-    target: String,
+pub(crate) struct Target {
+    pub(crate) target: String,
     nodes_before: usize,
     nodes_after: usize,
     dispatches: usize,
@@ -93,6 +95,8 @@ struct Target {
     /// Bytes of stored weights that another target also uses.
     shared_weight_bytes: u64,
     memory: Memory,
+    /// Estimated times at the largest sizes, of functions without specializations.
+    pub(crate) estimates: Vec<Estimate>,
     /// Specializations: copies of a function that are compiled for narrower bounds of its symbols.
     specialized: Vec<Specialized>,
     passes: Vec<Pass>,
@@ -136,41 +140,56 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     }
     let progress = Progress::start("importing");
     let loaded = args.model.load()?;
-    let mut notes = loaded.notes.clone();
-    notes.extend(tokenizer_notes(&loaded.model));
-    show_notes(&notes);
-    let mut options = loaded.compile_options(&args.model.options, args.optimize)?;
-    args.tuning.apply(&mut options, &targets)?;
-    args.specialize.apply(&mut options)?;
+    let imported = start.elapsed();
+    let mut report = compile(args, &targets, &loaded, &|stage| progress.stage(stage))?;
+    drop(progress);
+    show_notes(&report.notes);
+    report.times_ms.import = milliseconds(imported);
+    report.times_ms.total = milliseconds(start.elapsed());
+    if args.json { out.json(&report) } else { print(&report, out) }
+}
+
+/// Compiles an imported model and writes the bundle. `stage` shows what is being done. The times of the report have no
+/// import.
+///
+/// # Errors
+/// If the model cannot be compiled for a target, or a file cannot be written.
+pub(crate) fn compile(
+    args: &CompileArgs,
+    targets: &[TargetProfile],
+    loaded: &Loaded,
+    stage: &dyn Fn(&str),
+) -> Result<Report> {
+    let start = Instant::now();
     let model = &loaded.model;
-    let imported = Instant::now();
+    let mut notes = loaded.notes.clone();
+    notes.extend(tokenizer_notes(model));
+    let mut options = loaded.compile_options(&args.model.options, args.optimize)?;
+    args.tuning.apply(&mut options, targets)?;
+    args.specialize.apply(&mut options)?;
     let mut lowered = Vec::with_capacity(targets.len());
     let mut reports = Vec::with_capacity(targets.len());
-    for target in &targets {
-        progress.stage(&format!("planning for {}", target.name));
+    for target in targets {
+        stage(&format!("planning for {}", target.name));
         let start = Instant::now();
-        let functions = lower_all(&args.model, &loaded, target, &options)?;
-        reports.push(describe(&target.name, model.graph.len(), &functions, start.elapsed()));
-        if let Some(note) = f16_widening_note(target, options.precision, &functions) {
-            show_notes(std::slice::from_ref(&note));
-            notes.push(note);
-        }
+        let functions = lower_all(&args.model, loaded, target, &options)?;
+        reports.push(describe(target, model.graph.len(), &functions, start.elapsed()));
+        notes.extend(f16_widening_note(target, options.precision, &functions));
         lowered.push(functions);
     }
     let planned = Instant::now();
-    progress.stage("writing shaders and weights");
+    stage("writing shaders and weights");
     let functions: Vec<&[Lowered]> = lowered.iter().map(Vec::as_slice).collect();
-    let summary = write(model, &targets, &functions, &options, &args.output)?;
+    let summary = write(model, targets, &functions, &options, &args.output)?;
     let written = Bundle::open(&args.output)?;
     let manifest = written.manifest();
     for (report, variant) in reports.iter_mut().zip(&manifest.variants) {
         (report.own_weight_bytes, report.shared_weight_bytes) = own_and_shared_weights(variant, manifest);
     }
     if let Some(folder) = &args.emit_dir {
-        write_shaders(folder, &targets, &functions)?;
+        write_shaders(folder, targets, &functions)?;
     }
-    drop(progress);
-    let report = Report {
+    Ok(Report {
         model: model.name.clone(),
         bundle: args.output.clone(),
         precision: args.model.options.precision().name(),
@@ -179,24 +198,30 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
         undeduplicated_weight_bytes: undeduplicated_weights(manifest),
         targets: reports,
         times_ms: Times {
-            import: milliseconds(imported - start),
-            lower: milliseconds(planned - imported),
+            import: 0.0,
+            lower: milliseconds(planned - start),
             write: milliseconds(planned.elapsed()),
             total: milliseconds(start.elapsed()),
         },
-    };
-    if args.json { out.json(&report) } else { print(&report, out) }
+    })
+}
+
+impl CompileArgs {
+    /// Returns these arguments with another output file.
+    pub(crate) fn writing_to(&self, output: &Path) -> Self {
+        Self { output: output.to_owned(), ..self.clone() }
+    }
 }
 
 /// Report of the functions compiled for a target. The first function is the general one, for all sizes; the others are
 /// specializations.
-fn describe(target: &str, nodes_before: usize, functions: &[Lowered], total: Duration) -> Target {
+fn describe(target: &TargetProfile, nodes_before: usize, functions: &[Lowered], total: Duration) -> Target {
     let Some((general, specialized)) = functions.split_first() else { return Target::default() };
     let in_passes: Duration = general.passes.iter().filter_map(|p| p.time).sum();
     let packed = functions.iter().flat_map(|f| &f.plan.weights);
     let packed: BTreeMap<_, u64> = packed.map(|p| (p.identity(), p.bytes())).collect();
     Target {
-        target: target.to_owned(),
+        target: target.name.clone(),
         nodes_before,
         nodes_after: general.graph.len(),
         dispatches: general.plan.dispatches.len(),
@@ -206,6 +231,7 @@ fn describe(target: &str, nodes_before: usize, functions: &[Lowered], total: Dur
         own_weight_bytes: 0,
         shared_weight_bytes: 0,
         memory: Memory::from_lowered(general),
+        estimates: estimates(functions, target),
         specialized: specialized
             .iter()
             .map(|f| Specialized {

@@ -16,6 +16,7 @@ use driftc::target::TargetProfile;
 use serde::Serialize;
 
 use crate::bytes_read::BytesRead;
+use crate::estimated_time::{EstimatedTime, estimated_time};
 use crate::failure::Result;
 use crate::lowering::lower_all;
 use crate::memory_report::Memory;
@@ -128,18 +129,13 @@ fn describe_function(lowered: &Lowered, reads: BytesRead, target: &TargetProfile
             ns: choice.candidate.cost,
         })
         .collect();
-    let machine = &target.machine;
-    let copies = plan.dispatches.iter().filter(|step| step.is_copy);
-    let copied_bytes = copies.map(|step| step.bytes.range(&plan.bounds).1.max(0) as f64);
-    let copies_ns: f64 =
-        copied_bytes.map(|bytes| bytes / machine.bandwidth_gb_s + machine.launch_us * 1e3).sum();
-    let ns = nodes.iter().map(|node| node.ns).sum::<f64>() + copies_ns;
+    let EstimatedTime { total, copies } = estimated_time(lowered, target);
     nodes.sort_by(|a, b| b.ns.total_cmp(&a.ns));
     nodes.truncate(shown);
     Function {
         function: function_label(&lowered.name, &plan.bounds),
-        ns,
-        copies_ns,
+        ns: total,
+        copies_ns: copies,
         dispatches: plan.dispatches.len(),
         memory: Memory::from_lowered(lowered),
         reads,

@@ -2,10 +2,11 @@
 
 mod audit;
 mod bench;
+mod build;
 mod calibrate;
 mod chat;
 mod check;
-mod compile;
+pub(crate) mod compile;
 mod completions;
 mod diff;
 mod dump;
@@ -33,6 +34,8 @@ use crate::output::Out;
 pub(crate) enum Command {
     /// Compile a model into a bundle for one or more targets
     Compile(compile::CompileArgs),
+    /// Make the bundles of many models and targets that a manifest lists
+    Build(build::BuildArgs),
     /// Run a bundle or a model on this device with .npy inputs and outputs
     Run(run::RunArgs),
     /// Generate text from a prompt
@@ -81,6 +84,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command, parser: clap::Command, out: &mut Out) -> Result<()> {
     match command {
         Command::Compile(args) => compile::run(&args, out),
+        Command::Build(args) => build::run(&args, out),
         Command::Run(args) => run::run(&args, out),
         Command::Generate(args) => generate::run(&args, out),
         Command::Chat(args) => chat::run(&args, out),

@@ -1,0 +1,224 @@
+//! Actions of a build: one call of the compiler for each bundle.
+//!
+//! `manifest -> models (globs) x artifacts x targets (groups) -> actions`. An action has the arguments of
+//! `driftc compile`, so that one command line repeats it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::{CommandFactory, FromArgMatches, Parser};
+use driftc::suggest::closest;
+use driftc::target::TargetProfile;
+
+use crate::build::arguments::{Argument, arguments};
+use crate::build::budget::Budget;
+use crate::build::manifest::{Artifact, Manifest, Model, folder_of, matches};
+use crate::commands::compile::CompileArgs;
+use crate::failure::{Failure, Result};
+use crate::target_args::load_target;
+
+/// Extension of bundles.
+const EXTENSION: &str = "drift";
+
+/// One call of the compiler.
+#[derive(Debug)]
+pub(crate) struct Action {
+    /// Name: model, artifact, and the target if the artifact has one bundle for each.
+    pub(crate) name: String,
+    /// Name of the model.
+    pub(crate) model: String,
+    pub(crate) targets: Vec<TargetProfile>,
+    /// Arguments besides the model, the targets and the output.
+    pub(crate) arguments: Vec<Argument>,
+    /// The parsed arguments.
+    pub(crate) args: CompileArgs,
+    pub(crate) output: PathBuf,
+    pub(crate) budget: Budget,
+}
+
+/// Target of a manifest: what `--target` takes, and the profile.
+#[derive(Debug, Clone)]
+struct Target {
+    word: String,
+    profile: TargetProfile,
+}
+
+/// `driftc compile` as a program of its own.
+#[derive(Debug, Parser)]
+#[command(name = "driftc compile", no_binary_name = true)]
+struct Line {
+    #[command(flatten)]
+    args: CompileArgs,
+}
+
+/// Returns the actions of a manifest, in its order.
+///
+/// # Errors
+/// If a name, an option, a path or a target is wrong, or two actions write one file.
+pub(crate) fn actions(manifest: &Manifest) -> Result<Vec<Action>> {
+    let mut profiles = BTreeMap::new();
+    let mut actions = Vec::new();
+    for model in &manifest.models {
+        let paths = matches(&folder_of(&model.file), &model.table.path, &model.file)?;
+        if let (Some(name), [_, _, ..]) = (&model.table.name, paths.as_slice()) {
+            let reason = format!("model `{name}`: {} files match its path", paths.len());
+            return Err(in_file(model, reason).help("leave out `name`: the files' names are used"));
+        }
+        for path in &paths {
+            add_model(manifest, model, path, &mut profiles, &mut actions)?;
+        }
+    }
+    check_outputs(&actions)?;
+    Ok(actions)
+}
+
+fn in_file(model: &Model, reason: String) -> Failure {
+    Failure::input(format!("{}: {reason}", model.file.display()))
+}
+
+/// Adds the actions of a model file.
+fn add_model(
+    manifest: &Manifest,
+    model: &Model,
+    path: &Path,
+    profiles: &mut BTreeMap<String, TargetProfile>,
+    actions: &mut Vec<Action>,
+) -> Result<()> {
+    let stem = if path.is_dir() { path.file_name() } else { path.file_stem() };
+    let default = stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let name = model.table.name.clone().unwrap_or(default);
+    check_name(model, "model", &name)?;
+    if model.table.artifacts.is_empty() {
+        return Err(in_file(model, format!("model `{name}` has no artifacts"))
+            .help("add a [[model.artifact]] table with a name and targets"));
+    }
+    std::fs::metadata(path)
+        .map_err(|error| Failure::file(path, &error).because(format!("model `{name}`")))?;
+    for artifact in &model.table.artifacts {
+        check_name(model, "artifact", &artifact.name)?;
+        let targets = targets_of(manifest, model, artifact, profiles)?;
+        let bundles = targets.chunks(if artifact.split { 1 } else { targets.len() });
+        for targets in bundles {
+            let target = targets.first().filter(|_| artifact.split).map(|target| &target.profile.name);
+            let parts = [Some(&name), Some(&artifact.name), target];
+            let bundle: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
+            let mut made = action(manifest, model, path, artifact, bundle.join("."), targets)?;
+            made.model.clone_from(&name);
+            actions.push(made);
+        }
+    }
+    Ok(())
+}
+
+fn action(
+    manifest: &Manifest,
+    model: &Model,
+    path: &Path,
+    artifact: &Artifact,
+    name: String,
+    targets: &[Target],
+) -> Result<Action> {
+    let arguments = arguments(&model.table, artifact, &folder_of(&model.file));
+    let output = manifest.output.join(format!("{name}.{EXTENSION}"));
+    let mut words = vec![path.display().to_string(), "--output".to_owned(), output.display().to_string()];
+    words.extend(targets.iter().flat_map(|target| ["--target".to_owned(), target.word.clone()]));
+    words.extend(arguments.iter().flat_map(Argument::words));
+    let parsed = Line::command().try_get_matches_from(words).and_then(|m| Line::from_arg_matches(&m));
+    let args = parsed.map_err(|error| {
+        // The rest of the message is about the command line.
+        let message = error.to_string();
+        let lines = message.trim_start_matches("error: ").lines().take_while(|line| !line.is_empty());
+        let reason: Vec<&str> = lines.map(str::trim).collect();
+        in_file(model, format!("artifact `{name}` has wrong values")).because(reason.join(" "))
+    })?;
+    Ok(Action {
+        model: String::new(),
+        name,
+        targets: targets.iter().map(|target| target.profile.clone()).collect(),
+        arguments,
+        args: args.args,
+        output,
+        budget: artifact.budget.clone(),
+    })
+}
+
+/// Checks that a name can be a part of a file name.
+fn check_name(model: &Model, what: &str, name: &str) -> Result<()> {
+    let allowed = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '+');
+    if !name.is_empty() && name.chars().all(allowed) && !name.starts_with('.') {
+        return Ok(());
+    }
+    Err(in_file(model, format!("{what} `{name}`: a name has only letters, digits, `-`, `_`, `+` and `.`"))
+        .help("set another `name`"))
+}
+
+/// Returns the targets of an artifact. Groups are replaced by their targets.
+fn targets_of(
+    manifest: &Manifest,
+    model: &Model,
+    artifact: &Artifact,
+    profiles: &mut BTreeMap<String, TargetProfile>,
+) -> Result<Vec<Target>> {
+    let mut targets: Vec<Target> = Vec::new();
+    let folder = folder_of(&model.file);
+    let mut add = |name: &str, folder: &Path| -> Result<()> {
+        let word = match name.ends_with(".toml") || name.contains(['/', '\\']) {
+            true => folder.join(name).display().to_string(),
+            false => name.to_owned(),
+        };
+        let profile = match profiles.get(&word) {
+            Some(profile) => profile.clone(),
+            None => {
+                let profile = load_target(&word, &Default::default()).map_err(|failure| {
+                    let groups = manifest.targets.keys().map(String::as_str);
+                    let failure =
+                        failure.context(in_file(model, format!("artifact `{}`", artifact.name)).text());
+                    match closest(name, groups) {
+                        Some(group) => failure.help(format!("did you mean the group `{group}`?")),
+                        None => failure,
+                    }
+                })?;
+                profiles.insert(word.clone(), profile.clone());
+                profile
+            }
+        };
+        if targets.iter().all(|target| target.profile.name != profile.name) {
+            targets.push(Target { word, profile });
+        }
+        Ok(())
+    };
+    for name in artifact.targets.as_slice() {
+        match manifest.targets.get(name) {
+            Some(group) => group.names.iter().try_for_each(|name| add(name, &group.folder))?,
+            None => add(name, &folder)?,
+        }
+    }
+    if targets.is_empty() {
+        return Err(in_file(model, format!("artifact `{}` has no targets", artifact.name))
+            .help("name profiles (`driftc targets list`) or a group of [targets]"));
+    }
+    Ok(targets)
+}
+
+/// Checks that every action writes another file.
+fn check_outputs(actions: &[Action]) -> Result<()> {
+    let mut seen: BTreeMap<String, &Action> = BTreeMap::new();
+    for action in actions {
+        // Some file systems do not distinguish letter cases.
+        let path = action.output.display().to_string().to_lowercase();
+        if let Some(first) = seen.insert(path, action) {
+            let reason = format!(
+                "{} and {} both write {}",
+                described(first),
+                described(action),
+                action.output.display()
+            );
+            return Err(Failure::input(reason).help("give one of the models or artifacts another `name`"));
+        }
+    }
+    Ok(())
+}
+
+fn described(action: &Action) -> String {
+    format!("`{}` ({})", action.name, action.args.model.path.display())
+}

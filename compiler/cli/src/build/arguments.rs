@@ -1,0 +1,119 @@
+//! Arguments of `driftc compile` for an artifact.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::build::manifest::{Artifact, ModelTable, OneOrMore};
+use crate::build::sizes::{Size, Values};
+
+/// Argument of `driftc compile`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Argument {
+    /// Option with its dashes.
+    pub(crate) option: &'static str,
+    pub(crate) value: Value,
+}
+
+/// Value of an argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// The option takes no value.
+    None,
+    Text(String),
+    /// The path of a file, after a text such as `NAME=`.
+    File(String, PathBuf),
+}
+
+impl Argument {
+    /// Returns the words of a command line.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let value = match &self.value {
+            Value::None => None,
+            Value::Text(text) => Some(text.clone()),
+            Value::File(prefix, path) => Some(format!("{prefix}{}", path.display())),
+        };
+        std::iter::once(self.option.to_owned()).chain(value).collect()
+    }
+
+    /// True if the argument changes what the importer reads. Other arguments only change how the graph is compiled.
+    pub(crate) fn is_for_import(&self) -> bool {
+        !matches!(self.option, "--precision" | "--tuning" | "--specialize" | "--optimize")
+    }
+}
+
+/// Returns the arguments of an artifact. Paths are relative to `folder`.
+pub(crate) fn arguments(model: &ModelTable, artifact: &Artifact, folder: &Path) -> Vec<Argument> {
+    let mut list = inputs(model, artifact, folder);
+    let mut add = |option, value| list.push(Argument { option, value });
+    let texts = [
+        ("--precision", &artifact.precision),
+        ("--weights", &artifact.weights),
+        ("--kv-cache", &artifact.kv_cache),
+    ];
+    for (option, text) in texts {
+        if let Some(text) = text {
+            add(option, Value::Text(text.clone()));
+        }
+    }
+    for (option, path) in [("--calibrate", &artifact.calibrate), ("--tuning", &artifact.tuning)] {
+        if let Some(path) = path {
+            add(option, Value::File(String::new(), folder.join(path)));
+        }
+    }
+    for text in artifact.specialize.iter().flat_map(OneOrMore::as_slice) {
+        add("--specialize", Value::Text(text.clone()));
+    }
+    for (option, is_set) in
+        [("--batch-invariant", artifact.batch_invariant), ("--optimize", artifact.optimize)]
+    {
+        if is_set {
+            add(option, Value::None);
+        }
+    }
+    list
+}
+
+/// Returns the arguments for the model's inputs.
+fn inputs(model: &ModelTable, artifact: &Artifact, folder: &Path) -> Vec<Argument> {
+    let mut list = Vec::new();
+    let mut add = |option, value| list.push(Argument { option, value });
+    for (name, size) in overridden(&model.dims, &artifact.dims) {
+        add("--dim", Value::Text(format!("{name}={size}")));
+    }
+    for (input, sizes) in overridden(&model.shapes, &artifact.shapes) {
+        let sizes: Vec<String> = sizes.iter().map(Size::to_string).collect();
+        add("--shape", Value::Text(format!("{input}={}", sizes.join(","))));
+    }
+    for (input, values) in overridden(&model.consts, &artifact.consts) {
+        let text = |text: String| Value::Text(format!("{input}={text}"));
+        let value = match values {
+            Values::Flag(flag) => text(u8::from(*flag).to_string()),
+            Values::Integer(n) => text(n.to_string()),
+            Values::Float(x) => text(format!("{x:?}")),
+            Values::List(numbers) => {
+                text(numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+            }
+            Values::Text(word) => {
+                match Path::new(word).extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
+                    true => Value::File(format!("{input}="), folder.join(word)),
+                    false => text(word.clone()),
+                }
+            }
+        };
+        add("--const", value);
+    }
+    for (input, files) in overridden(&model.likes, &artifact.likes) {
+        for file in files.as_slice() {
+            add("--like", Value::File(format!("{input}="), folder.join(file)));
+        }
+    }
+    list
+}
+
+/// Returns the entries of the model, with those of the artifact in place of entries of the same names.
+fn overridden<'a, V>(
+    model: &'a BTreeMap<String, V>,
+    artifact: &'a BTreeMap<String, V>,
+) -> BTreeMap<&'a String, &'a V> {
+    model.iter().chain(artifact).collect()
+}

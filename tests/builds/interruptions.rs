@@ -1,0 +1,42 @@
+//! Builds that are killed: nothing is lost, and no file is half written.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use drift_tests::settings::Scope;
+
+use crate::fixture::text;
+use crate::project::Project;
+
+#[test]
+fn a_killed_build_is_resumed() {
+    let times = if Scope::from_environment().is_full() { 20 } else { 5 };
+    let undisturbed = Project::new();
+    let start = Instant::now();
+    assert!(undisturbed.build(&["--jobs", "1", "--no-cache"]).status.success());
+    let whole = start.elapsed();
+    let right = undisturbed.bundles();
+    let project = Project::new();
+    // Moments spread over the time of a build by the golden ratio.
+    for moment in (1..=times).map(|n| f64::from(n) * 0.618_034 % 1.0) {
+        let mut command = project.command(&["build", "--jobs", "1", "--no-cache"]);
+        let mut build = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(whole.mul_f64(moment).max(Duration::from_millis(1)));
+        // Kill sends SIGKILL, which no program can handle.
+        build.kill().unwrap();
+        build.wait().unwrap();
+        if project.path("bundles").exists() {
+            for (name, bytes) in project.bundles() {
+                assert!(right.get(&name) == Some(&bytes), "{name} is not whole after {moment}");
+            }
+        }
+        let done = project.build(&["--jobs", "1", "--no-cache"]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        assert!(project.bundles() == right, "{moment}");
+        let left: Vec<_> = std::fs::read_dir(project.path("bundles/.driftc")).unwrap().collect();
+        assert_eq!(left.len(), 2, "{left:?}");
+        assert_eq!(project.bytes("drift.lock"), undisturbed.bytes("drift.lock"));
+        std::fs::remove_dir_all(project.path("bundles")).unwrap();
+        std::fs::remove_file(project.path("drift.lock")).unwrap();
+    }
+}
