@@ -62,7 +62,7 @@ pub(crate) fn actions(manifest: &Manifest) -> Result<Vec<Action>> {
         let paths = matches(&folder_of(&model.file), &model.table.path, &model.file)?;
         if let (Some(name), [_, _, ..]) = (&model.table.name, paths.as_slice()) {
             let reason = format!("model `{name}`: {} files match its path", paths.len());
-            return Err(in_file(model, reason).help("leave out `name`: the files' names are used"));
+            return Err(in_file(model, &reason).help("leave out `name`: the files' names are used"));
         }
         for path in &paths {
             add_model(manifest, model, path, &mut profiles, &mut actions)?;
@@ -72,7 +72,7 @@ pub(crate) fn actions(manifest: &Manifest) -> Result<Vec<Action>> {
     Ok(actions)
 }
 
-fn in_file(model: &Model, reason: String) -> Failure {
+fn in_file(model: &Model, reason: &str) -> Failure {
     Failure::input(format!("{}: {reason}", model.file.display()))
 }
 
@@ -89,7 +89,7 @@ fn add_model(
     let name = model.table.name.clone().unwrap_or(default);
     check_name(model, "model", &name)?;
     if model.table.artifacts.is_empty() {
-        return Err(in_file(model, format!("model `{name}` has no artifacts"))
+        return Err(in_file(model, &format!("model `{name}` has no artifacts"))
             .help("add a [[model.artifact]] table with a name and targets"));
     }
     std::fs::metadata(path)
@@ -129,7 +129,7 @@ fn action(
         let message = error.to_string();
         let lines = message.trim_start_matches("error: ").lines().take_while(|line| !line.is_empty());
         let reason: Vec<&str> = lines.map(str::trim).collect();
-        in_file(model, format!("artifact `{name}` has wrong values")).because(reason.join(" "))
+        in_file(model, &format!("artifact `{name}` has wrong values")).because(reason.join(" "))
     })?;
     Ok(Action {
         model: String::new(),
@@ -148,7 +148,7 @@ fn check_name(model: &Model, what: &str, name: &str) -> Result<()> {
     if !name.is_empty() && name.chars().all(allowed) && !name.starts_with('.') {
         return Ok(());
     }
-    Err(in_file(model, format!("{what} `{name}`: a name has only letters, digits, `-`, `_`, `+` and `.`"))
+    Err(in_file(model, &format!("{what} `{name}`: a name has only letters, digits, `-`, `_`, `+` and `.`"))
         .help("set another `name`"))
 }
 
@@ -172,7 +172,7 @@ fn targets_of(
                 let profile = load_target(&word, &Default::default()).map_err(|failure| {
                     let groups = manifest.targets.keys().map(String::as_str);
                     let failure =
-                        failure.context(in_file(model, format!("artifact `{}`", artifact.name)).text());
+                        failure.context(in_file(model, &format!("artifact `{}`", artifact.name)).text());
                     match closest(name, groups) {
                         Some(group) => failure.help(format!("did you mean the group `{group}`?")),
                         None => failure,
@@ -194,7 +194,7 @@ fn targets_of(
         }
     }
     if targets.is_empty() {
-        return Err(in_file(model, format!("artifact `{}` has no targets", artifact.name))
+        return Err(in_file(model, &format!("artifact `{}` has no targets", artifact.name))
             .help("name profiles (`driftc targets list`) or a group of [targets]"));
     }
     Ok(targets)

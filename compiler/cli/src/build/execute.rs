@@ -101,7 +101,7 @@ impl Builder<'_> {
         observer.started(action);
         let file = Unfinished(self.unfinished.join(format!("{}.drift", action.name)));
         if let Some((record, place)) = self.cache.find(&keys.key, action, &file.0) {
-            self.publish(action, &record, file)?;
+            self.publish(action, &record, &file)?;
             return done(
                 match place {
                     Place::Folder => Status::Cached,
@@ -136,7 +136,7 @@ impl Builder<'_> {
                 .help("build again when nothing writes to the files"));
         }
         self.cache.keep(&keys.key, &record, &file.0);
-        self.publish(action, &record, file)?;
+        self.publish(action, &record, &file)?;
         done(Status::Built, record)
     }
 
@@ -148,7 +148,7 @@ impl Builder<'_> {
     }
 
     /// Moves a whole bundle to the output folder.
-    fn publish(&self, action: &Action, record: &Record, file: Unfinished) -> Result<()> {
+    fn publish(&self, action: &Action, record: &Record, file: &Unfinished) -> Result<()> {
         std::fs::rename(&file.0, &action.output).map_err(|error| Failure::file(&action.output, &error))?;
         self.state.stamps.note(&action.output, &record.bundle)?;
         self.state.remember(&action.output, record.clone());
