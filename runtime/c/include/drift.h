@@ -10,6 +10,7 @@
 // Functions for language models need a library with the feature `generator`: drift_generate, drift_set_text,
 // drift_text, and functions whose name contains `generator`. Functions for texts need the feature `text`, which
 // includes `generator`: drift_attachment, and functions whose name contains `chat`, `tokenizer` or `embedder`.
+// trusted_keys of the options need the feature `signatures`.
 //
 // The library keeps no pointer after a call returns. Names are UTF-8 and end with a zero byte.
 
@@ -42,6 +43,8 @@ typedef enum {
   DRIFT_STATUS_BUSY = 8,
   // An internal error of this library. All later calls for the session fail.
   DRIFT_STATUS_INTERNAL = 9,
+  // None of the trusted keys signed the bundle.
+  DRIFT_STATUS_UNTRUSTED = 10,
 } drift_Status;
 
 // Element types. Devices support only F32, F16, I32 and U32.
@@ -137,12 +140,16 @@ typedef struct {
   const char *pipeline_cache;
   // Maximum number of runs in flight; 0 counts as 1.
   size_t frames;
-  // If not 0, the hashes of weights and shaders are not verified.
+  // If not 0, the hashes of weights and shaders are not verified. `trusted_keys` overrides this.
   uint8_t trust_file;
   // Callback for the progress of loading, or null.
   drift_Progress progress;
   // Pointer that `progress` receives.
   void *progress_user;
+  // Public keys in minisign's format: the base64 line, or the text of the key file. Only bundles that one of these
+  // keys signed are opened. Null opens every bundle.
+  const char *const *trusted_keys;
+  size_t trusted_key_count;
 } drift_Options;
 
 // Start and end of a dispatch, in nanoseconds since the start of its run.

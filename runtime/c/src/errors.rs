@@ -72,6 +72,8 @@ impl From<Error> for Failure {
             Error::NotABundle | Error::Version { .. } | Error::Corrupt { .. } | Error::Invalid { .. } => {
                 Status::Bundle
             }
+            Error::Untrusted { .. } => Status::Untrusted,
+            Error::InvalidKey { .. } => Status::Argument,
             Error::NoLoader { .. }
             | Error::NoDevice { .. }
             | Error::NoSuchTarget { .. }

@@ -28,6 +28,8 @@ pub enum Status {
     Busy = 8,
     /// An internal error of this library. All later calls for the session fail.
     Internal = 9,
+    /// None of the trusted keys signed the bundle.
+    Untrusted = 10,
 }
 
 /// Element types. Devices support only F32, F16, I32 and U32.
@@ -165,12 +167,16 @@ pub struct Options {
     pub pipeline_cache: *const c_char,
     /// Maximum number of runs in flight; 0 counts as 1.
     pub frames: usize,
-    /// If not 0, the hashes of weights and shaders are not verified.
+    /// If not 0, the hashes of weights and shaders are not verified. `trusted_keys` overrides this.
     pub trust_file: u8,
     /// Callback for the progress of loading, or null.
     pub progress: Progress,
     /// Pointer that `progress` receives.
     pub progress_user: *mut c_void,
+    /// Public keys in minisign's format: the base64 line, or the text of the key file. Only bundles that one of these
+    /// keys signed are opened. Null opens every bundle.
+    pub trusted_keys: *const *const c_char,
+    pub trusted_key_count: usize,
 }
 
 /// Callback for the progress of loading: `pipelines` of `total` pipelines are created, whose shaders the driver

@@ -203,6 +203,33 @@ fn loading_reports_its_progress() {
 }
 
 #[test]
+#[cfg(feature = "signatures")]
+fn untrusted_bundles_are_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = CString::new(common::write_bundle(folder.path()).to_str().unwrap()).unwrap();
+    let key = c"RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3".as_ptr();
+    let keys = [key, c"RWQf6LRC".as_ptr()];
+    let open = |keys: *const *const std::ffi::c_char, count: usize| {
+        let mut session = NONE;
+        // SAFETY: options with `count` keys or null, a string, and memory for a session.
+        unsafe {
+            let mut options = std::mem::zeroed::<Options>();
+            (options.trusted_keys, options.trusted_key_count) = (keys, count);
+            let status = drift_open(path.as_ptr(), &raw const options, &raw mut session);
+            drift_close(session);
+            status
+        }
+    };
+    assert_eq!(open(std::ptr::null(), 0), Status::Ok);
+    assert_eq!(open(keys.as_ptr(), 1), Status::Untrusted);
+    assert!(message().contains("it is not signed, but trusted keys are: E7620F1842B4E81F"), "{}", message());
+    assert_eq!(open(keys.as_ptr(), 0), Status::Untrusted);
+    assert_eq!(open(keys.as_ptr(), 2), Status::Argument);
+    assert!(message().contains("trusted key 2"), "{}", message());
+    assert_eq!(open(std::ptr::null(), 1), Status::Argument);
+}
+
+#[test]
 fn invalid_calls_return_a_status_and_a_message() {
     let (_folder, session) = open();
     let main = MAIN.as_ptr();

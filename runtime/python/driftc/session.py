@@ -118,6 +118,7 @@ class Session:
         frames: int = 1,
         trust_file: bool = False,
         progress: Callable[[int, int], object] | None = None,
+        trusted_keys: Sequence[str] | None = None,
     ) -> None:
         """Loads a bundle.
 
@@ -129,8 +130,10 @@ class Session:
         :param trust_file: skip hash verification of weights and shaders.
         :param progress: callback for the progress of loading. It receives the number of pipelines that are created (their
             shaders are compiled) and the number of all pipelines. Threads of the library call it, one at a time.
+        :param trusted_keys: public keys in minisign's format, each a base64 line or the text of a key file. Only bundles that
+            one of them signed are loaded, none if the list is empty (default: all bundles).
         """
-        options = LoadOptions(device, target, pipeline_cache, frames, trust_file, progress)
+        options = LoadOptions(device, target, pipeline_cache, frames, trust_file, progress, trusted_keys)
         self._attach(open_owners([os.fspath(bundle)], options)[0])
 
     def _attach(self, owner: Owner) -> None:
@@ -408,10 +411,11 @@ def open_together(
     device: str | None = None,
     target: str | None = None,
     frames: int = 1,
+    trusted_keys: Sequence[str] | None = None,
 ) -> list[Session]:
     """Loads several bundles on one device, so that outputs of one session can be inputs of another without a copy to the host."""
     sessions = []
-    options = LoadOptions(device, target, frames=frames)
+    options = LoadOptions(device, target, frames=frames, trusted_keys=trusted_keys)
     for owner in open_owners([os.fspath(bundle) for bundle in bundles], options):
         session = Session.__new__(Session)
         session._attach(owner)
