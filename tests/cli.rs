@@ -8,6 +8,8 @@ mod manual;
 mod models;
 #[path = "cli/reports.rs"]
 mod reports;
+#[path = "cli/signatures.rs"]
+mod signatures;
 
 use std::path::Path;
 use std::process::{Command, Stdio};

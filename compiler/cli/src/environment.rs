@@ -47,6 +47,11 @@ pub(crate) const API_KEY: Variable = Variable {
     name: "DRIFTC_API_KEY",
     about: "API key of driftc serve. Option --api-key overrides the variable.",
 };
+/// Password of secret keys.
+pub(crate) const KEY_PASSWORD: Variable = Variable {
+    name: "DRIFTC_KEY_PASSWORD",
+    about: "Password of the secret key for driftc keygen, driftc sign and option --sign, instead of a prompt.",
+};
 /// Device selection. The runtime reads this variable.
 const DEVICE: Variable = Variable {
     name: "DRIFT_DEVICE",
@@ -55,7 +60,7 @@ const DEVICE: Variable = Variable {
 
 /// All variables, in the order of the manual pages.
 pub(crate) const VARIABLES: &[Variable] =
-    &[DEVICE, CACHE_HOME, LOCAL_APP_DATA, HOME, NO_COLOR, ERRORS, VALIDATE, DRIVERS, API_KEY];
+    &[DEVICE, CACHE_HOME, LOCAL_APP_DATA, HOME, NO_COLOR, ERRORS, VALIDATE, DRIVERS, API_KEY, KEY_PASSWORD];
 
 impl Variable {
     /// Value of the variable. `None` if the variable is not set.

@@ -67,6 +67,15 @@ pub(crate) const EXAMPLES: &[(&str, &[Example])] = &[
                 "driftc check model.onnx --dim seq=1..512",
             ),
             example("Check a model against a profile", "driftc check model.onnx -t vulkan-baseline --json"),
+            example("Check who signed a bundle", "driftc check model.drift --key driftc.pub"),
+        ],
+    ),
+    ("sign", &[example("Sign a bundle", "driftc sign model.drift --key driftc.key")]),
+    (
+        "keygen",
+        &[
+            example("Create a key pair with a password", "driftc keygen -o release.key"),
+            example("Create a key pair for a build machine", "driftc keygen -o ci.key --no-password"),
         ],
     ),
     (

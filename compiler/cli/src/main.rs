@@ -45,6 +45,7 @@ mod roofline;
 mod sample_sizes;
 mod session;
 mod shape_args;
+mod signing;
 mod specialize;
 mod target_args;
 mod token_ids;
@@ -117,6 +118,8 @@ mod tests {
         "tuning",
         "prompt_file",
         "system_file",
+        "key",
+        "sign",
     ];
 
     #[test]

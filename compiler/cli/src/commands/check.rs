@@ -16,6 +16,7 @@ use crate::model::is_model;
 use crate::model_args::ModelOptions;
 use crate::output::Out;
 use crate::session::DeviceArgs;
+use crate::signing::read_public_key;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
@@ -27,6 +28,9 @@ pub(crate) struct CheckArgs {
     target: Option<String>,
     #[command(flatten)]
     options: ModelOptions,
+    /// Require a signature by this public key: a file, or the base64 line of the key (repeatable)
+    #[arg(long = "key", value_name = "PUBLIC")]
+    keys: Vec<String>,
     #[command(flatten)]
     device: DeviceArgs,
     /// Print one JSON document
@@ -36,6 +40,10 @@ pub(crate) struct CheckArgs {
 
 #[derive(Debug, Serialize)]
 struct Report {
+    /// Id of the key that the bundle names as its signer.
+    signer: Option<String>,
+    /// True if a key of `--key` made the signature.
+    trusted: bool,
     device: String,
     driver: String,
     /// Target of the variant that would run on the device.
@@ -52,6 +60,9 @@ struct Variant {
 
 pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<()> {
     if is_model(&args.path) {
+        if !args.keys.is_empty() {
+            return Err(Failure::usage("--key needs a bundle, but this is a model").help("leave out --key"));
+        }
         return model::run(args, out);
     }
     args.options.refuse_for_bundle(&args.path)?;
@@ -60,11 +71,17 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<()> {
             .help("leave out --target: the command checks every variant of a bundle"));
     }
     let bundle = Bundle::open(&args.path)?;
+    let keys = args.keys.iter().map(|key| read_public_key(key)).collect::<Result<Vec<_>>>()?;
+    if !keys.is_empty() {
+        bundle.check_signature(&keys)?;
+    }
     bundle.verify()?;
     let device = probe(args.device.device.as_deref())?;
     let manifest = bundle.manifest();
     let chosen = choose_variant(manifest, &device).ok().and_then(|index| manifest.variants.get(index));
     let report = Report {
+        signer: bundle.signer()?.map(|id| id.to_string()),
+        trusted: !keys.is_empty(),
         device: device.name.clone(),
         driver: format!("{} {}", device.driver_name, device.driver_info).trim().to_owned(),
         fits: chosen.map(|v| v.target.clone()),
@@ -78,6 +95,11 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<()> {
         out.json(&report)?;
     } else {
         writeln!(out, "bundle   {}, intact", args.path.display())?;
+        match (&report.signer, report.trusted) {
+            (Some(id), true) => writeln!(out, "signed   by key {id}, which is trusted")?,
+            (Some(id), false) => writeln!(out, "signed   by key {id}; give --key to check the signature")?,
+            (None, _) => writeln!(out, "signed   no")?,
+        }
         writeln!(out, "device   {} ({})", report.device, report.driver)?;
         for variant in &report.variants {
             let chosen = report.fits.as_deref() == Some(&variant.target);

@@ -22,6 +22,7 @@ use crate::memory_report::Memory;
 use crate::model_args::ModelArgs;
 use crate::output::{Out, bytes, file_name, make_folder, milliseconds, show_notes, time, write_file};
 use crate::progress::Progress;
+use crate::signing::{read_signer, sign_bundle};
 use crate::specialize::SpecializeArgs;
 use crate::target_args::load_targets;
 use crate::tokenizer_notes::tokenizer_notes;
@@ -41,6 +42,9 @@ pub(crate) struct CompileArgs {
     tuning: TuningArgs,
     #[command(flatten)]
     specialize: SpecializeArgs,
+    /// Sign the bundle with this secret key of `driftc keygen` or minisign
+    #[arg(long, value_name = "SECRET")]
+    sign: Option<PathBuf>,
     /// Optimize every SPIR-V shader with spirv-opt
     #[arg(long)]
     optimize: bool,
@@ -59,6 +63,8 @@ pub(crate) struct CompileArgs {
 struct Report {
     model: String,
     bundle: PathBuf,
+    /// Id of the key that signed the bundle.
+    signer: Option<String>,
     precision: &'static str,
     notes: Vec<String>,
     bytes: Sections,
@@ -76,6 +82,7 @@ struct Sections {
     artifacts: u64,
     manifest: u64,
     padding: u64,
+    signature: u64,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -134,6 +141,8 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     if args.optimize {
         check_optimize(&targets)?;
     }
+    // Asks for the password, so it comes before the work.
+    let signer = args.sign.as_deref().map(read_signer).transpose()?;
     let progress = Progress::start("importing");
     let loaded = args.model.load()?;
     let mut notes = loaded.notes.clone();
@@ -162,6 +171,7 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     let functions: Vec<&[Lowered]> = lowered.iter().map(Vec::as_slice).collect();
     let summary = write(model, &targets, &functions, &options, &args.output)?;
     let written = Bundle::open(&args.output)?;
+    let signature = signer.as_ref().map_or(Ok(0), |signer| sign_bundle(&written, signer, &args.output))?;
     let manifest = written.manifest();
     for (report, variant) in reports.iter_mut().zip(&manifest.variants) {
         (report.own_weight_bytes, report.shared_weight_bytes) = own_and_shared_weights(variant, manifest);
@@ -173,9 +183,10 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     let report = Report {
         model: model.name.clone(),
         bundle: args.output.clone(),
+        signer: signer.map(|signer| signer.id.to_string()),
         precision: args.model.options.precision().name(),
         notes,
-        bytes: sections(&summary),
+        bytes: sections(&summary, signature),
         undeduplicated_weight_bytes: undeduplicated_weights(manifest),
         targets: reports,
         times_ms: Times {
@@ -230,13 +241,14 @@ fn describe(target: &str, nodes_before: usize, functions: &[Lowered], total: Dur
     }
 }
 
-fn sections(summary: &Summary) -> Sections {
+fn sections(summary: &Summary, signature: u64) -> Sections {
     Sections {
-        file: summary.file_size,
+        file: summary.file_size + signature,
         chunks: summary.chunk_bytes,
         artifacts: summary.artifact_bytes,
         manifest: summary.manifest_bytes,
         padding: summary.padding_bytes,
+        signature,
     }
 }
 
@@ -261,6 +273,9 @@ fn write_shaders(folder: &Path, targets: &[TargetProfile], functions: &[&[Lowere
 
 fn print(report: &Report, out: &mut Out) -> Result<()> {
     writeln!(out, "{} -> {} ({})", report.model, report.bundle.display(), bytes(report.bytes.file))?;
+    if let Some(id) = &report.signer {
+        writeln!(out, "signed by key {id}")?;
+    }
     for t in &report.targets {
         writeln!(out, "target {} at {}", t.target, report.precision)?;
         writeln!(out, "  nodes       {} -> {}", t.nodes_before, t.nodes_after)?;
