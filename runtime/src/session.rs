@@ -17,6 +17,7 @@ mod open;
 mod options;
 mod params;
 mod ports;
+mod self_test;
 mod states;
 mod symbols;
 

@@ -147,7 +147,7 @@ fn wrong_keys_are_refused() {
         2,
         "--key names no file and is no public key",
     );
-    refused(&["check", &file("add.onnx"), "--key", "absent.pub"], 2, "--key needs a bundle");
+    refused(&["check", &file("add.onnx"), "--key", "absent.pub"], 2, "need a bundle");
     refused(&["keygen", "-o", "x.pub", "--no-password"], 2, "has the ending .pub");
     refused(&["sign", &file("add.onnx"), "--key", "x.key"], 1, "takes a bundle");
 }

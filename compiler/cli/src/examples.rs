@@ -67,6 +67,7 @@ pub(crate) const EXAMPLES: &[(&str, &[Example])] = &[
                 "driftc check model.onnx --dim seq=1..512",
             ),
             example("Check a model against a profile", "driftc check model.onnx -t vulkan-baseline --json"),
+            example("Run a bundle's self-test on this device", "driftc check model.drift --self-test"),
             example("Check who signed a bundle", "driftc check model.drift --key driftc.pub"),
         ],
     ),

@@ -43,6 +43,7 @@ mod prompt_text;
 mod reused;
 mod roofline;
 mod sample_sizes;
+mod self_tests;
 mod session;
 mod shape_args;
 mod signing;

@@ -31,6 +31,9 @@ pub enum Error {
     Untrusted { reason: String },
     #[error("{reason}")]
     InvalidKey { reason: String },
+    /// The device computes another output than the CPU reference.
+    #[error("{reason}")]
+    SelfTest { reason: String },
 
     // The device.
     #[error("no Vulkan loader on this machine ({reason}); install libvulkan1 or the vendor's driver package")]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use drift_runtime::Bundle;
 use drift_runtime::codec::Summary;
-use driftc::compile::{Lowered, write};
+use driftc::compile::{Lowered, Options, write};
 use driftc::emit::{Language, wgsl};
 use driftc::entry_points::function_label;
 use driftc::target::TargetProfile;
@@ -19,9 +19,11 @@ use crate::failure::{Failure, Result};
 use crate::finish::check_optimize;
 use crate::lowering::{distinct_shaders, f16_widening_note, lower_all};
 use crate::memory_report::Memory;
+use crate::model::Loaded;
 use crate::model_args::ModelArgs;
 use crate::output::{Out, bytes, file_name, make_folder, milliseconds, show_notes, time, write_file};
 use crate::progress::Progress;
+use crate::self_tests::add_self_test;
 use crate::signing::{read_signer, sign_bundle};
 use crate::specialize::SpecializeArgs;
 use crate::target_args::load_targets;
@@ -45,6 +47,9 @@ pub(crate) struct CompileArgs {
     /// Sign the bundle with this secret key of `driftc keygen` or minisign
     #[arg(long, value_name = "SECRET")]
     sign: Option<PathBuf>,
+    /// Store N self-test vectors, for `driftc check --self-test` (default: 1 if the CPU reference is quick, else 0)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=64))]
+    self_test: Option<u16>,
     /// Optimize every SPIR-V shader with spirv-opt
     #[arg(long)]
     optimize: bool,
@@ -65,6 +70,8 @@ struct Report {
     bundle: PathBuf,
     /// Id of the key that signed the bundle.
     signer: Option<String>,
+    /// Number of self-test vectors.
+    self_test_vectors: usize,
     precision: &'static str,
     notes: Vec<String>,
     bytes: Sections,
@@ -133,10 +140,7 @@ struct Times {
 
 pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     let start = Instant::now();
-    if let Some(n) = args.threads {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(n.into()).build_global();
-        pool.map_err(|e| Failure::input(format!("cannot start {n} threads: {e}")))?;
-    }
+    start_threads(args.threads)?;
     let targets = load_targets(&args.targets)?;
     if args.optimize {
         check_optimize(&targets)?;
@@ -144,29 +148,22 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     // Asks for the password, so it comes before the work.
     let signer = args.sign.as_deref().map(read_signer).transpose()?;
     let progress = Progress::start("importing");
-    let loaded = args.model.load()?;
+    let mut loaded = args.model.load()?;
     let mut notes = loaded.notes.clone();
     notes.extend(tokenizer_notes(&loaded.model));
     show_notes(&notes);
     let mut options = loaded.compile_options(&args.model.options, args.optimize)?;
     args.tuning.apply(&mut options, &targets)?;
     args.specialize.apply(&mut options)?;
-    let model = &loaded.model;
+    options.flags.extend(args.self_test.map(|n| format!("--self-test {n}")));
     let imported = Instant::now();
-    let mut lowered = Vec::with_capacity(targets.len());
-    let mut reports = Vec::with_capacity(targets.len());
-    for target in &targets {
-        progress.stage(&format!("planning for {}", target.name));
-        let start = Instant::now();
-        let functions = lower_all(&args.model, &loaded, target, &options)?;
-        reports.push(describe(&target.name, model.graph.len(), &functions, start.elapsed()));
-        if let Some(note) = f16_widening_note(target, options.precision, &functions) {
-            show_notes(std::slice::from_ref(&note));
-            notes.push(note);
-        }
-        lowered.push(functions);
-    }
+    let (lowered, mut reports) = lower_targets(args, &loaded, &targets, &options, &progress, &mut notes)?;
     let planned = Instant::now();
+    progress.stage("computing the self-test");
+    let n_vectors = lowered
+        .first()
+        .map_or(Ok(0), |functions| add_self_test(&mut loaded.model, functions, &options, args.self_test))?;
+    let model = &loaded.model;
     progress.stage("writing shaders and weights");
     let functions: Vec<&[Lowered]> = lowered.iter().map(Vec::as_slice).collect();
     let summary = write(model, &targets, &functions, &options, &args.output)?;
@@ -184,6 +181,7 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
         model: model.name.clone(),
         bundle: args.output.clone(),
         signer: signer.map(|signer| signer.id.to_string()),
+        self_test_vectors: n_vectors,
         precision: args.model.options.precision().name(),
         notes,
         bytes: sections(&summary, signature),
@@ -197,6 +195,37 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
         },
     };
     if args.json { out.json(&report) } else { print(&report, out) }
+}
+
+fn start_threads(n_threads: Option<u16>) -> Result<()> {
+    let Some(n) = n_threads else { return Ok(()) };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(n.into()).build_global();
+    pool.map_err(|e| Failure::input(format!("cannot start {n} threads: {e}")))
+}
+
+/// Plans the model for each target. Returns the functions and the report of each target.
+fn lower_targets(
+    args: &CompileArgs,
+    loaded: &Loaded,
+    targets: &[TargetProfile],
+    options: &Options,
+    progress: &Progress,
+    notes: &mut Vec<String>,
+) -> Result<(Vec<Vec<Lowered>>, Vec<Target>)> {
+    let mut lowered = Vec::with_capacity(targets.len());
+    let mut reports = Vec::with_capacity(targets.len());
+    for target in targets {
+        progress.stage(&format!("planning for {}", target.name));
+        let start = Instant::now();
+        let functions = lower_all(&args.model, loaded, target, options)?;
+        reports.push(describe(&target.name, loaded.model.graph.len(), &functions, start.elapsed()));
+        if let Some(note) = f16_widening_note(target, options.precision, &functions) {
+            show_notes(std::slice::from_ref(&note));
+            notes.push(note);
+        }
+        lowered.push(functions);
+    }
+    Ok((lowered, reports))
 }
 
 /// Report of the functions compiled for a target. The first function is the general one, for all sizes; the others are

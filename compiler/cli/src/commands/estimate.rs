@@ -22,6 +22,7 @@ use crate::memory_report::Memory;
 use crate::model_args::ModelArgs;
 use crate::output::{Out, bytes, nanoseconds, show_notes};
 use crate::progress::Progress;
+use crate::self_tests::add_self_test;
 use crate::specialize::SpecializeArgs;
 use crate::target_args::load_targets;
 use crate::tuning::TuningArgs;
@@ -79,7 +80,7 @@ struct Node {
 pub(crate) fn run(args: &EstimateArgs, out: &mut Out) -> Result<()> {
     let targets = load_targets(&args.targets)?;
     let progress = Progress::start("importing");
-    let loaded = args.model.load()?;
+    let mut loaded = args.model.load()?;
     show_notes(&loaded.notes);
     let mut options = loaded.compile_options(&args.model.options, false)?;
     args.tuning.apply(&mut options, &targets)?;
@@ -90,7 +91,10 @@ pub(crate) fn run(args: &EstimateArgs, out: &mut Out) -> Result<()> {
         progress.stage(&format!("planning for {}", target.name));
         let functions = lower_all(&args.model, &loaded, target, &options)?;
         let path = folder.path().join("estimate.drift");
+        let n_attachments = loaded.model.attachments.len();
+        add_self_test(&mut loaded.model, &functions, &options, None)?;
         write(&loaded.model, std::slice::from_ref(target), &[&functions], &options, &path)?;
+        loaded.model.attachments.truncate(n_attachments);
         let bundle = Bundle::open(&path)?;
         let variant = bundle.manifest().variants.first();
         let reads =
