@@ -32,7 +32,7 @@ typedef enum {
   DRIFT_STATUS_IO = 2,
   // The file is not a bundle, is damaged, or has an unsupported version.
   DRIFT_STATUS_BUNDLE = 3,
-  // There is no device, no device can run the bundle, or a driver call failed.
+  // There is no device, no device can run the bundle, a driver call failed, or the self-test failed.
   DRIFT_STATUS_DEVICE = 4,
   // The device was lost. Close the session and open it again.
   DRIFT_STATUS_DEVICE_LOST = 5,
@@ -367,6 +367,12 @@ drift_Status drift_open_bytes(const void *bundle,
                               size_t size,
                               const drift_Options *options,
                               drift_Session *session);
+
+// Runs the bundle's self-test vectors and compares the outputs with the outputs of the CPU reference. `vectors` receives
+// their number: 0 if the bundle has none. Returns `DRIFT_STATUS_DEVICE` if an output differs; the message names the output.
+// All states are zero afterwards.
+drift_Status drift_self_test(drift_Session session,
+                             size_t *vectors);
 
 // Closes a session. Strings and memory that calls for the session returned become invalid. Does nothing if the id is 0 or
 // the session is closed already.

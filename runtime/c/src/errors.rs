@@ -79,6 +79,7 @@ impl From<Error> for Failure {
             | Error::NoSuchTarget { .. }
             | Error::Unmet { .. }
             | Error::Driver { .. }
+            | Error::SelfTest { .. }
             | Error::NoTimestamps => Status::Device,
             Error::DeviceLost { .. } => Status::DeviceLost,
             Error::OutOfMemory { .. } => Status::OutOfMemory,

@@ -17,7 +17,7 @@ pub enum Status {
     Io = 2,
     /// The file is not a bundle, is damaged, or has an unsupported version.
     Bundle = 3,
-    /// There is no device, no device can run the bundle, or a driver call failed.
+    /// There is no device, no device can run the bundle, a driver call failed, or the self-test failed.
     Device = 4,
     /// The device was lost. Close the session and open it again.
     DeviceLost = 5,

@@ -197,6 +197,7 @@ _FUNCTIONS = {
     "import_fd": [_S, c_int, c_uint64, c_uint32, _SHAPE, c_size_t, POINTER(Handle)],
     "run_timed": [_S, _N, POINTER(TimeStruct), c_size_t, POINTER(c_size_t)],
     "reset_states": [_S],
+    "self_test": [_S, POINTER(c_size_t)],
     "generator_open": [_N, POINTER(Options), POINTER(Handle)],
     "generator_close": [Handle],
     "generator_sizes": [Handle, POINTER(c_size_t), POINTER(c_size_t)],

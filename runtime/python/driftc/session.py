@@ -241,6 +241,14 @@ class Session:
         """Sets all states of the session to zero, as after loading."""
         check(calls["reset_states"](self._handle))
 
+    def self_test(self) -> int:
+        """Runs the bundle's self-test and compares the outputs with the outputs of the CPU reference. Returns the number of test
+        vectors: 0 if the bundle has none. Raises :class:`Error` with the name of the first output that differs. All states are
+        zero afterwards."""
+        vectors = c_size_t()
+        check(calls["self_test"](self._handle, byref(vectors)))
+        return vectors.value
+
     def write(self, inputs: Mapping[str, Any], *, function: str = "main") -> None:
         """Writes inputs by name. They keep their values for all runs until they are written again. Values are numpy arrays of
         the port's type in any memory order, objects that support DLPack, lists of numbers, or :class:`DeviceArray`."""

@@ -178,6 +178,11 @@ class Package(unittest.TestCase):
         with self.assertRaises(TypeError):
             driftc.Session(signed, trusted_keys=text)
 
+    def test_the_self_test_runs_on_the_device(self):
+        with driftc.Session(self.path) as session:
+            self.assertEqual(session.self_test(), 1)
+            self.assertEqual(session.self_test(), 1)
+
     def test_pipelines_are_cached_by_default(self):
         def cached(**options):
             with tempfile.TemporaryDirectory() as folder:
