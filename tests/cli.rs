@@ -6,6 +6,8 @@ mod fixture;
 mod manual;
 #[path = "cli/models.rs"]
 mod models;
+#[path = "cli/provenance.rs"]
+mod provenance;
 #[path = "cli/reports.rs"]
 mod reports;
 #[path = "cli/self_tests.rs"]

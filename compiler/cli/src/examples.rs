@@ -138,6 +138,7 @@ pub(crate) const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             example("List inputs, open sizes and operators of a model", "driftc inspect model.onnx"),
             example("Show a language model's sizes and quantization", "driftc inspect model.gguf"),
+            example("Write the provenance of a bundle", "driftc inspect model.drift --provenance"),
             example(
                 "Write the memory plan of a bundle as a page",
                 "driftc inspect model.drift --html plan.html",
