@@ -52,10 +52,9 @@ impl Session {
         let outputs: Vec<&str> = vector.outputs.iter().map(|output| output.name.as_str()).collect();
         let (position, _) = self.function_index(&vector.function)?;
         let given = self.frames_in_flight.runs.get(position).map(|run| run.given.clone());
-        let symbols = vector.symbols.iter();
+        let mut symbols = vector.symbols.iter();
         let result = symbols
-            .map(|(name, value)| self.set_symbol(&vector.function, name, *value))
-            .collect::<Result<()>>()
+            .try_for_each(|(name, value)| self.set_symbol(&vector.function, name, *value))
             .and_then(|()| self.run_for(&vector.function, &arrays, &outputs));
         if let (Some(run), Some(given)) = (self.frames_in_flight.runs.get_mut(position), given) {
             run.given = given;

@@ -19,8 +19,10 @@ export class Untrusted extends Error {}
  */
 export async function checkSignature(text: string, header: Uint8Array, keys: readonly string[]): Promise<string> {
     const trusted = keys.map(publicKey);
-    const ids = trusted.map((key) => key.id).join(', ') || 'no key';
-    if (!text) throw new Untrusted(`it is not signed, and only bundles of ${ids} are trusted`);
+    const ids = trusted.map((key) => key.id).join(' ') || 'none';
+    const foreign = (found: string) =>
+        new Untrusted(`${found}, but trusted keys are: ${ids}; get a bundle that a trusted key signed`);
+    if (!text) throw foreign('it is not signed');
     const lines = text.split('\n');
     const signature = keyed(lines[1] ?? '', 'ED', 74);
     const global = base64(lines[3] ?? '');
@@ -30,17 +32,14 @@ export async function checkSignature(text: string, header: Uint8Array, keys: rea
         throw new Untrusted('the bytes behind its manifest are no minisign signature; fetch the bundle again');
     }
     const named = trusted.filter((key) => key.id === signature.id);
-    if (!named.length) throw new Untrusted(`key ${signature.id} signed it, and only bundles of ${ids} are trusted`);
+    if (!named.length) throw foreign(`key ${signature.id} signed it`);
     const commented = new Uint8Array([...signature.rest, ...new TextEncoder().encode(comment)]);
     for (const { rest } of named) {
         const key = await importKey(rest);
         const signed = await crypto.subtle.verify(ED25519, key, signature.rest, blake2b(header));
         if (signed && (await crypto.subtle.verify(ED25519, key, global, commented))) return signature.id;
     }
-    throw new Untrusted(
-        `the signature of key ${signature.id} does not match the bundle; the bundle or its signature was changed, ` +
-            'or the signature belongs to another bundle',
-    );
+    throw new Untrusted(`the signature of key ${signature.id} does not match it; fetch the bundle again`);
 }
 
 async function importKey(bytes: Uint8Array<ArrayBuffer>): Promise<CryptoKey> {

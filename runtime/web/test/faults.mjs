@@ -135,7 +135,7 @@ await test('only bundles of trusted keys are loaded', async (page) => {
     for (const [bundle, keys, kind, part] of [
         ["'/bundles/first.drift'", [line], 'Untrusted', /it is not signed/],
         [signed, [other], 'Untrusted', /key [0-9A-F]{16} signed it/],
-        [signed, [], 'Untrusted', /no key/],
+        [signed, [], 'Untrusted', /trusted keys are: none/],
         [signed, [line, 'abc'], 'Untrusted', /trusted key 2/],
         [signed, ['A'.repeat(212)], 'Untrusted', /secret key/],
         [changed('bytes[bytes.length - 20] ^= 1; return bytes'), [line], 'Untrusted', /does not match|no minisign/],
