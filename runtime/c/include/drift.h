@@ -10,7 +10,7 @@
 // Functions for language models need a library with the feature `generator`: drift_generate, drift_set_text,
 // drift_text, and functions whose name contains `generator`. Functions for texts need the feature `text`, which
 // includes `generator`: drift_attachment, and functions whose name contains `chat`, `tokenizer` or `embedder`.
-// trusted_keys of the options need the feature `signatures`.
+// trusted_keys of the options need the feature `signatures`, and drift_self_test needs the feature `self-test`.
 //
 // The library keeps no pointer after a call returns. Names are UTF-8 and end with a zero byte.
 
@@ -368,12 +368,6 @@ drift_Status drift_open_bytes(const void *bundle,
                               const drift_Options *options,
                               drift_Session *session);
 
-// Runs the bundle's self-test vectors and compares the outputs with the outputs of the CPU reference. `vectors` receives
-// their number: 0 if the bundle has none. Returns `DRIFT_STATUS_DEVICE` if an output differs; the message names the output.
-// All states are zero afterwards.
-drift_Status drift_self_test(drift_Session session,
-                             size_t *vectors);
-
 // Closes a session. Strings and memory that calls for the session returned become invalid. Does nothing if the id is 0 or
 // the session is closed already.
 drift_Status drift_close(drift_Session session);
@@ -453,6 +447,12 @@ drift_Status drift_read(drift_Session session,
                         const char *output,
                         void *data,
                         size_t size);
+
+// Runs the bundle's self-test vectors and compares the outputs with the outputs of the CPU reference. `vectors` receives
+// their number: 0 if the bundle has none. Returns `DRIFT_STATUS_DEVICE` if an output differs; the message names the output.
+// All states are zero afterwards.
+drift_Status drift_self_test(drift_Session session,
+                             size_t *vectors);
 
 // Returns an output of the function's last run as an array in device memory. The run may be in flight. The array keeps
 // the memory allocated until drift_array_free, but not the contents: later runs overwrite them.

@@ -4,12 +4,14 @@
 
 mod common;
 
+#[cfg(feature = "self-test")]
+use drift::drift_self_test;
 use drift::{
     Array, Direction, Dtype, Options, Port, Session, Stats, Status, Ticket, View, drift_array_free,
     drift_close, drift_deliver, drift_device_name, drift_device_output, drift_feed, drift_function_name,
     drift_import_fd, drift_input, drift_last_error, drift_metadata, drift_metadata_key, drift_open,
-    drift_open_bytes, drift_output, drift_port, drift_read, drift_run, drift_self_test, drift_set_symbol,
-    drift_share_fd, drift_stats, drift_submit, drift_wait, drift_write,
+    drift_open_bytes, drift_output, drift_port, drift_read, drift_run, drift_set_symbol, drift_share_fd,
+    drift_stats, drift_submit, drift_wait, drift_write,
 };
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
@@ -203,6 +205,7 @@ fn loading_reports_its_progress() {
 }
 
 #[test]
+#[cfg(feature = "self-test")]
 fn a_bundle_without_vectors_passes_the_self_test() {
     let (_folder, session) = open();
     let mut vectors = 9;
