@@ -19,7 +19,7 @@ use fixture::text;
 use project::{Project, count, events};
 
 #[test]
-fn bundles_are_those_of_compile() {
+fn bundles_equal_the_bundles_of_compile() {
     let project = Project::new();
     let built = project.build(&[]);
     assert_eq!(built.status.code(), Some(0), "{}", text(&built.stderr));
@@ -150,4 +150,28 @@ fn budgets_fail_a_build_with_the_numbers() {
         "budget = { bytes = \"1 MiB\", time-ms = { lavapipe = { main = 1e6 } } }",
     );
     assert!(project.build(&[]).status.success());
+}
+
+#[test]
+fn signed_builds_have_the_bundles_of_unsigned_ones() {
+    let project = Project::new();
+    let made = project.driftc(&["keygen", "--no-password", "-o", "team.key"]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    assert_eq!(count(&project.build(&["--json"]), "built"), 5);
+    let lock = project.bytes("drift.lock");
+    // The cache has the bundles; only the signatures are new.
+    for status in ["cached", "up-to-date"] {
+        let built = project.build(&["--json", "--sign", "team.key"]);
+        assert_eq!(count(&built, status), 5, "{}", text(&built.stderr));
+        assert_eq!(project.bytes("drift.lock"), lock);
+        for bundle in project.bundles().into_keys() {
+            let checked = project.driftc(&["check", &format!("bundles/{bundle}"), "--key", "team.pub"]);
+            assert!(!text(&checked.stderr).contains("sign"), "{}", text(&checked.stderr));
+        }
+    }
+    let checked = project.driftc(&["check", "bundles/second.all.drift", "--key", "team.pub"]);
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+    assert_eq!(count(&project.build(&["--json"]), "cached"), 5);
+    let checked = project.driftc(&["check", "bundles/second.all.drift", "--key", "team.pub"]);
+    assert_eq!(checked.status.code(), Some(1));
 }

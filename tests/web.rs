@@ -173,4 +173,10 @@ fn faults(folder: &Path) {
     let at = usize::try_from(before.last().unwrap().offset).unwrap();
     bytes[at + 5] ^= 4;
     std::fs::write(folder.join("damaged.drift"), bytes).unwrap();
+    let pair = minisign::KeyPair::generate_unencrypted_keypair().unwrap();
+    let mut bytes = std::fs::read(&first).unwrap();
+    let signature = minisign::sign(None, &pair.sk, &bytes[..128], Some("bundle"), None).unwrap();
+    bytes.extend(signature.into_string().into_bytes());
+    std::fs::write(folder.join("signed.drift"), bytes).unwrap();
+    std::fs::write(folder.join("key.pub"), pair.pk.to_box().unwrap().into_string()).unwrap();
 }

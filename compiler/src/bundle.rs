@@ -16,4 +16,5 @@ mod write;
 
 pub use function::check_limits;
 pub use planned::Planned;
+pub(crate) use types::host_type;
 pub use write::{outline, write, write_pipelines};

@@ -24,6 +24,7 @@ pub mod pass;
 pub mod passes;
 pub mod plan;
 pub mod quantize;
+pub mod self_test;
 pub mod shader;
 pub mod suggest;
 pub mod target;

@@ -47,6 +47,15 @@ impl Precision {
             Self::Mixed => "mixed",
         }
     }
+
+    /// Returns the tolerances between a device and the CPU reference: relative to an element, and relative to the largest
+    /// element of a tensor.
+    pub fn tolerance(self) -> (f64, f64) {
+        match self {
+            Self::F32 => (1e-3, 1e-4),
+            Self::F16 | Self::Mixed => (2e-2, 1e-2),
+        }
+    }
 }
 
 impl fmt::Display for Precision {

@@ -23,6 +23,8 @@ mod session;
 #[cfg(feature = "statistics")]
 pub mod statistics;
 mod threads;
+#[cfg(feature = "signatures")]
+mod trust;
 
 pub use array::{Array, ArrayRef};
 pub use bundle::Bundle;

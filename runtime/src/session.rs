@@ -17,6 +17,7 @@ mod open;
 mod options;
 mod params;
 mod ports;
+mod self_test;
 mod states;
 mod symbols;
 
@@ -228,7 +229,11 @@ impl Session {
 
     fn load_all(bundles: Vec<Bundle>, options: &Options, start: Instant) -> Result<Vec<Session>> {
         let open_time = start.elapsed();
-        let verify = |weights: bool| match options.trust_file {
+        #[cfg(feature = "signatures")]
+        if let Some(keys) = &options.trusted_keys {
+            bundles.iter().try_for_each(|bundle| bundle.check_signature(keys).map(|_| ()))?;
+        }
+        let verify = |weights: bool| match options.skips_hashes() {
             true => Ok(()),
             false => bundles.iter().try_for_each(|bundle| bundle.verify_weights(weights)),
         };

@@ -169,6 +169,8 @@ const OTHER: &[Row] = &[
         [Acts, Fails("has no effect"), Fails("has no effect"), NO_BUNDLE],
     ),
     model_row(COMPILE, "--specialize", "--specialize Z=1", Fails("no symbolic size `Z` to specialize")),
+    tested_row(COMPILE, "--sign", "cli/signatures.rs"),
+    tested_row(COMPILE, "--self-test", "cli/self_tests.rs"),
     tested_row(COMPILE, "--optimize", "cli/reports.rs"),
     model_row(COMPILE, "--emit-dir", "--emit-dir {new}", Creates),
     tested_row(COMPILE, "--threads", "cli.rs"),

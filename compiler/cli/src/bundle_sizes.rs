@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use drift_runtime::Bundle;
 use drift_runtime::codec::Header;
 use drift_runtime::format::{Manifest, Variant};
 use serde::Serialize;
@@ -15,22 +16,26 @@ pub(crate) struct SectionSizes {
     pub(crate) artifacts: u64,
     pub(crate) manifest: u64,
     pub(crate) padding: u64,
+    pub(crate) signature: u64,
 }
 
 impl SectionSizes {
-    /// Computes the section sizes from the header and the manifest of a bundle.
-    pub(crate) fn from_manifest(header: &Header, manifest: &Manifest) -> Self {
+    /// Computes the section sizes of a bundle.
+    pub(crate) fn from_bundle(header: &Header, bundle: &Bundle) -> Self {
         const HEADER: u64 = 128;
+        let manifest = bundle.manifest();
+        let file = bundle.bytes().len() as u64;
         let chunks: u64 = manifest.chunks.iter().map(|c| c.size).sum();
         let artifacts: u64 = manifest.artifacts.iter().map(|a| a.size).sum();
         let used = HEADER + chunks + artifacts + header.manifest_size;
         Self {
-            file: header.file_size,
+            file,
             header: HEADER,
             chunks,
             artifacts,
             manifest: header.manifest_size,
             padding: header.file_size.saturating_sub(used),
+            signature: file.saturating_sub(header.file_size),
         }
     }
 }

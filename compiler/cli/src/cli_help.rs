@@ -15,7 +15,7 @@ pub(crate) const DEVICE_OPTIONS: &str = "Device options";
 
 /// Headings of the command list, each with its commands in order.
 pub(crate) const COMMAND_GROUPS: &[(&str, &[&str])] = &[
-    ("Compile and run", &["compile", "build", "run", "check", "verify"]),
+    ("Compile and run", &["compile", "build", "run", "check", "verify", "sign", "keygen"]),
     ("Language models", &["generate", "chat", "serve", "perplexity", "logits"]),
     ("Inspect", &["inspect", "diff", "dump", "explain", "estimate", "bench", "audit"]),
     ("Tune", &["tune", "calibrate"]),

@@ -17,10 +17,8 @@ pub(crate) struct Tolerance {
 impl Tolerance {
     /// Default tolerance for a precision.
     pub(crate) fn for_precision(precision: Precision) -> Self {
-        match precision {
-            Precision::F32 => Self { relative: 1e-3, absolute: 1e-4, fixed: false },
-            Precision::F16 | Precision::Mixed => Self { relative: 2e-2, absolute: 1e-2, fixed: false },
-        }
+        let (relative, absolute) = precision.tolerance();
+        Self { relative, absolute, fixed: false }
     }
 }
 

@@ -52,6 +52,11 @@ pub(crate) const SHARED_CACHE: Variable = Variable {
     name: "DRIFT_SHARED_CACHE",
     about: "URL of the cache that driftc build shares with other machines. Option --shared-cache overrides the variable.",
 };
+/// Password of secret keys.
+pub(crate) const KEY_PASSWORD: Variable = Variable {
+    name: "DRIFTC_KEY_PASSWORD",
+    about: "Password of the secret key for driftc keygen, driftc sign and option --sign, instead of a prompt.",
+};
 /// Device selection. The runtime reads this variable.
 const DEVICE: Variable = Variable {
     name: "DRIFT_DEVICE",
@@ -59,8 +64,19 @@ const DEVICE: Variable = Variable {
 };
 
 /// All variables, in the order of the manual pages.
-pub(crate) const VARIABLES: &[Variable] =
-    &[DEVICE, CACHE_HOME, LOCAL_APP_DATA, HOME, NO_COLOR, ERRORS, VALIDATE, DRIVERS, API_KEY, SHARED_CACHE];
+pub(crate) const VARIABLES: &[Variable] = &[
+    DEVICE,
+    CACHE_HOME,
+    LOCAL_APP_DATA,
+    HOME,
+    NO_COLOR,
+    ERRORS,
+    VALIDATE,
+    DRIVERS,
+    API_KEY,
+    KEY_PASSWORD,
+    SHARED_CACHE,
+];
 
 impl Variable {
     /// Value of the variable. `None` if the variable is not set.

@@ -78,6 +78,16 @@ pub(crate) const EXAMPLES: &[(&str, &[Example])] = &[
                 "driftc check model.onnx --dim seq=1..512",
             ),
             example("Check a model against a profile", "driftc check model.onnx -t vulkan-baseline --json"),
+            example("Run a bundle's self-test on this device", "driftc check model.drift --self-test"),
+            example("Check who signed a bundle", "driftc check model.drift --key driftc.pub"),
+        ],
+    ),
+    ("sign", &[example("Sign a bundle", "driftc sign model.drift --key driftc.key")]),
+    (
+        "keygen",
+        &[
+            example("Create a key pair with a password", "driftc keygen -o release.key"),
+            example("Create a key pair for a build machine", "driftc keygen -o ci.key --no-password"),
         ],
     ),
     (
@@ -139,6 +149,7 @@ pub(crate) const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             example("List inputs, open sizes and operators of a model", "driftc inspect model.onnx"),
             example("Show a language model's sizes and quantization", "driftc inspect model.gguf"),
+            example("Write the provenance of a bundle", "driftc inspect model.drift --provenance"),
             example(
                 "Write the memory plan of a bundle as a page",
                 "driftc inspect model.drift --html plan.html",

@@ -46,8 +46,10 @@ mod prompt_text;
 mod reused;
 mod roofline;
 mod sample_sizes;
+mod self_tests;
 mod session;
 mod shape_args;
+mod signing;
 mod specialize;
 mod target_args;
 mod token_ids;
@@ -122,6 +124,8 @@ mod tests {
         "system_file",
         "manifest",
         "init",
+        "key",
+        "sign",
     ];
 
     #[test]

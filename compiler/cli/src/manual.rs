@@ -13,8 +13,9 @@ pub(crate) const EXIT_CODES: &[(u8, &str)] = &[
     (0, "Success. Also if the reader of standard output closes the pipe early."),
     (
         1,
-        "The model, the bundle, an array or the device is at fault; or the result is negative: verify finds a \
-         difference, or check finds that the device cannot run the file.",
+        "The model, the bundle, an array, a key or the device is at fault; or the result is negative: verify finds a \
+         difference, or check finds that the device cannot run the file, that no trusted key signed it, or that its \
+         self-test fails.",
     ),
     (2, "The command line is wrong, or names something that does not exist."),
     (130, "Ctrl-C ended chat while it waited for a line."),

@@ -35,7 +35,7 @@ fn matrix_type(element: MatrixType) -> format::MatrixType {
     }
 }
 
-pub(super) fn host_type(dtype: DType) -> format::HostType {
+pub(crate) fn host_type(dtype: DType) -> format::HostType {
     match dtype {
         DType::F32 => format::HostType::F32,
         DType::F16 => format::HostType::F16,

@@ -10,6 +10,7 @@
 // Functions for language models need a library with the feature `generator`: drift_generate, drift_set_text,
 // drift_text, and functions whose name contains `generator`. Functions for texts need the feature `text`, which
 // includes `generator`: drift_attachment, and functions whose name contains `chat`, `tokenizer` or `embedder`.
+// trusted_keys of the options need the feature `signatures`, and drift_self_test needs the feature `self-test`.
 //
 // The library keeps no pointer after a call returns. Names are UTF-8 and end with a zero byte.
 
@@ -31,7 +32,7 @@ typedef enum {
   DRIFT_STATUS_IO = 2,
   // The file is not a bundle, is damaged, or has an unsupported version.
   DRIFT_STATUS_BUNDLE = 3,
-  // There is no device, no device can run the bundle, or a driver call failed.
+  // There is no device, no device can run the bundle, a driver call failed, or the self-test failed.
   DRIFT_STATUS_DEVICE = 4,
   // The device was lost. Close the session and open it again.
   DRIFT_STATUS_DEVICE_LOST = 5,
@@ -42,6 +43,8 @@ typedef enum {
   DRIFT_STATUS_BUSY = 8,
   // An internal error of this library. All later calls for the session fail.
   DRIFT_STATUS_INTERNAL = 9,
+  // None of the trusted keys signed the bundle.
+  DRIFT_STATUS_UNTRUSTED = 10,
 } drift_Status;
 
 // Element types. Devices support only F32, F16, I32 and U32.
@@ -137,12 +140,16 @@ typedef struct {
   const char *pipeline_cache;
   // Maximum number of runs in flight; 0 counts as 1.
   size_t frames;
-  // If not 0, the hashes of weights and shaders are not verified.
+  // If not 0, the hashes of weights and shaders are not verified. `trusted_keys` overrides this.
   uint8_t trust_file;
   // Callback for the progress of loading, or null.
   drift_Progress progress;
   // Pointer that `progress` receives.
   void *progress_user;
+  // Public keys in minisign's format: the base64 line, or the text of the key file. Only bundles that one of these
+  // keys signed are opened. Null opens every bundle.
+  const char *const *trusted_keys;
+  size_t trusted_key_count;
 } drift_Options;
 
 // Start and end of a dispatch, in nanoseconds since the start of its run.
@@ -440,6 +447,12 @@ drift_Status drift_read(drift_Session session,
                         const char *output,
                         void *data,
                         size_t size);
+
+// Runs the bundle's self-test vectors and compares the outputs with the outputs of the CPU reference. `vectors` receives
+// their number: 0 if the bundle has none. Returns `DRIFT_STATUS_DEVICE` if an output differs; the message names the output.
+// All states are zero afterwards.
+drift_Status drift_self_test(drift_Session session,
+                             size_t *vectors);
 
 // Returns an output of the function's last run as an array in device memory. The run may be in flight. The array keeps
 // the memory allocated until drift_array_free, but not the contents: later runs overwrite them.

@@ -72,11 +72,14 @@ impl From<Error> for Failure {
             Error::NotABundle | Error::Version { .. } | Error::Corrupt { .. } | Error::Invalid { .. } => {
                 Status::Bundle
             }
+            Error::Untrusted { .. } => Status::Untrusted,
+            Error::InvalidKey { .. } => Status::Argument,
             Error::NoLoader { .. }
             | Error::NoDevice { .. }
             | Error::NoSuchTarget { .. }
             | Error::Unmet { .. }
             | Error::Driver { .. }
+            | Error::SelfTest { .. }
             | Error::NoTimestamps => Status::Device,
             Error::DeviceLost { .. } => Status::DeviceLost,
             Error::OutOfMemory { .. } => Status::OutOfMemory,

@@ -24,6 +24,8 @@ mod handles;
 mod inspect;
 mod pointers;
 mod runs;
+#[cfg(feature = "self-test")]
+mod self_tests;
 #[cfg(feature = "text")]
 mod text_types;
 #[cfg(feature = "text")]
@@ -55,6 +57,8 @@ pub use runs::{
     drift_output_of, drift_read, drift_reset_states, drift_run, drift_run_timed, drift_set_symbol,
     drift_submit, drift_wait, drift_write,
 };
+#[cfg(feature = "self-test")]
+pub use self_tests::drift_self_test;
 #[cfg(feature = "text")]
 pub use text_types::{Answered, Chat, EachText, Embedder, Finish, Message, TextRequest, Tokenizer};
 #[cfg(feature = "text")]

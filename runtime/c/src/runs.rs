@@ -100,8 +100,42 @@ pub(crate) unsafe fn load_options(options: *const Options) -> Result<drift_runti
         }
         (converted.frames, converted.trust_file) = (options.frames, options.trust_file != 0);
         converted.on_progress = on_progress(options);
+        // SAFETY: C passes keys or null.
+        let keys = unsafe { trusted_keys(options) }?;
+        set_trusted_keys(&mut converted, keys)?;
     }
     Ok(converted)
+}
+
+/// Returns the public keys of the options, or `None` if there are none.
+unsafe fn trusted_keys(options: &Options) -> Result<Option<Vec<String>>> {
+    if options.trusted_keys.is_null() && options.trusted_key_count == 0 {
+        return Ok(None);
+    }
+    // SAFETY: C passes `trusted_key_count` strings.
+    let keys = unsafe { elements("trusted_keys", options.trusted_keys, options.trusted_key_count) }?;
+    // SAFETY: each is a string.
+    keys.iter()
+        .map(|key| unsafe { text("a trusted key", *key) }.map(str::to_owned))
+        .collect::<Result<_>>()
+        .map(Some)
+}
+
+#[cfg(feature = "signatures")]
+fn set_trusted_keys(options: &mut drift_runtime::Options, keys: Option<Vec<String>>) -> Result<()> {
+    options.trusted_keys = keys;
+    Ok(())
+}
+
+/// Refuses trusted keys, which this library cannot check.
+#[cfg(not(feature = "signatures"))]
+fn set_trusted_keys(_: &mut drift_runtime::Options, keys: Option<Vec<String>>) -> Result<()> {
+    match keys {
+        None => Ok(()),
+        Some(_) => Err(argument(
+            "this library checks no signatures; build it with the feature `signatures`, or leave out trusted_keys",
+        )),
+    }
 }
 
 /// Pointer that C passes through to its callback.

@@ -17,7 +17,7 @@ pub enum Status {
     Io = 2,
     /// The file is not a bundle, is damaged, or has an unsupported version.
     Bundle = 3,
-    /// There is no device, no device can run the bundle, or a driver call failed.
+    /// There is no device, no device can run the bundle, a driver call failed, or the self-test failed.
     Device = 4,
     /// The device was lost. Close the session and open it again.
     DeviceLost = 5,
@@ -28,6 +28,8 @@ pub enum Status {
     Busy = 8,
     /// An internal error of this library. All later calls for the session fail.
     Internal = 9,
+    /// None of the trusted keys signed the bundle.
+    Untrusted = 10,
 }
 
 /// Element types. Devices support only F32, F16, I32 and U32.
@@ -165,12 +167,16 @@ pub struct Options {
     pub pipeline_cache: *const c_char,
     /// Maximum number of runs in flight; 0 counts as 1.
     pub frames: usize,
-    /// If not 0, the hashes of weights and shaders are not verified.
+    /// If not 0, the hashes of weights and shaders are not verified. `trusted_keys` overrides this.
     pub trust_file: u8,
     /// Callback for the progress of loading, or null.
     pub progress: Progress,
     /// Pointer that `progress` receives.
     pub progress_user: *mut c_void,
+    /// Public keys in minisign's format: the base64 line, or the text of the key file. Only bundles that one of these
+    /// keys signed are opened. Null opens every bundle.
+    pub trusted_keys: *const *const c_char,
+    pub trusted_key_count: usize,
 }
 
 /// Callback for the progress of loading: `pipelines` of `total` pipelines are created, whose shaders the driver

@@ -4,6 +4,8 @@
 
 mod common;
 
+#[cfg(feature = "self-test")]
+use drift::drift_self_test;
 use drift::{
     Array, Direction, Dtype, Options, Port, Session, Stats, Status, Ticket, View, drift_array_free,
     drift_close, drift_deliver, drift_device_name, drift_device_output, drift_feed, drift_function_name,
@@ -200,6 +202,49 @@ fn loading_reports_its_progress() {
     assert!(total > 0);
     assert_eq!(*calls.lock().unwrap(), (0..=total).map(|created| (created, total)).collect::<Vec<_>>());
     drift_close(session);
+}
+
+#[test]
+#[cfg(feature = "self-test")]
+fn a_bundle_without_vectors_passes_the_self_test() {
+    let (_folder, session) = open();
+    let mut vectors = 9;
+    // SAFETY: memory for a number, or null, which is an error.
+    unsafe {
+        assert_eq!(drift_self_test(session, &raw mut vectors), Status::Ok);
+        assert_eq!(drift_self_test(session, std::ptr::null_mut()), Status::Argument);
+    }
+    assert_eq!(vectors, 0);
+    drift_close(session);
+    // SAFETY: as above.
+    assert_eq!(unsafe { drift_self_test(session, &raw mut vectors) }, Status::Argument);
+}
+
+#[test]
+#[cfg(feature = "signatures")]
+fn untrusted_bundles_are_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = CString::new(common::write_bundle(folder.path()).to_str().unwrap()).unwrap();
+    let key = c"RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3".as_ptr();
+    let keys = [key, c"RWQf6LRC".as_ptr()];
+    let open = |keys: *const *const std::ffi::c_char, count: usize| {
+        let mut session = NONE;
+        // SAFETY: options with `count` keys or null, a string, and memory for a session.
+        unsafe {
+            let mut options = std::mem::zeroed::<Options>();
+            (options.trusted_keys, options.trusted_key_count) = (keys, count);
+            let status = drift_open(path.as_ptr(), &raw const options, &raw mut session);
+            drift_close(session);
+            status
+        }
+    };
+    assert_eq!(open(std::ptr::null(), 0), Status::Ok);
+    assert_eq!(open(keys.as_ptr(), 1), Status::Untrusted);
+    assert!(message().contains("it is not signed, but trusted keys are: E7620F1842B4E81F"), "{}", message());
+    assert_eq!(open(keys.as_ptr(), 0), Status::Untrusted);
+    assert_eq!(open(keys.as_ptr(), 2), Status::Argument);
+    assert!(message().contains("trusted key 2"), "{}", message());
+    assert_eq!(open(std::ptr::null(), 1), Status::Argument);
 }
 
 #[test]

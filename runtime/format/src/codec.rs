@@ -1,15 +1,18 @@
 //! Bundles as bytes. Only this module knows the manifest encoding and the file layout.
 //!
 //! `FORMAT.md` specifies the result. A file is a header of 128 bytes, chunks at multiples of 256, artifacts at
-//! multiples of 16, and the manifest at the end. Gaps are zero. Every byte is checked: header, chunks,
+//! multiples of 16, the manifest, and possibly a signature. Gaps are zero. Every byte is checked: header, chunks,
 //! artifacts and manifest by hashes, gaps by being zero, and the end of the file by the length in the header.
+//! Trusted keys check the signature; without them, the reader checks only its form.
 
 mod decode;
 mod read;
+mod signature;
 mod verify;
 mod write;
 
 pub use read::{Extent, read_header, read_manifest, section};
+pub use signature::{KeyId, SIGNATURE_LIMIT, signature, signed_bytes};
 pub use verify::verify;
 pub use write::{BundleWriter, Summary};
 
@@ -21,9 +24,9 @@ use crate::{Hash, Manifest};
 pub const MAGIC: [u8; 8] = *b"\x89DRIFT\r\n";
 /// Major version of the format, incremented if an older reader would misread the file.
 pub const VERSION_MAJOR: u16 = 1;
-/// Minor version of the format, incremented if enum values or feature bits are added. An older reader rejects only
-/// bundles that use the added values.
-pub const VERSION_MINOR: u16 = 4;
+/// Minor version of the format, incremented if enum values, feature bits or a signature are added. An older reader
+/// rejects only bundles that use the additions.
+pub const VERSION_MINOR: u16 = 5;
 
 pub(crate) const HEADER_SIZE: usize = 128;
 /// Number of header bytes covered by the header's hash.
@@ -38,6 +41,7 @@ pub(crate) const MANIFEST_LIMIT: usize = 64 << 20;
 pub struct Header {
     pub major: u16,
     pub minor: u16,
+    /// Size of the file without its signature.
     pub file_size: u64,
     pub manifest_offset: u64,
     pub manifest_size: u64,

@@ -26,6 +26,14 @@ pub enum Error {
     Corrupt { section: String, at: u64, reason: String },
     #[error("invalid bundle, {place}: {reason}")]
     Invalid { place: String, reason: String },
+    /// The bundle is not signed, or not by a trusted key.
+    #[error("{reason}")]
+    Untrusted { reason: String },
+    #[error("{reason}")]
+    InvalidKey { reason: String },
+    /// The device computes another output than the CPU reference.
+    #[error("{reason}")]
+    SelfTest { reason: String },
 
     // The device.
     #[error("no Vulkan loader on this machine ({reason}); install libvulkan1 or the vendor's driver package")]

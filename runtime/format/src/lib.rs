@@ -16,6 +16,7 @@ mod image;
 mod needed_limits;
 pub mod order;
 mod requirements;
+pub mod self_test;
 pub mod threads;
 mod types;
 mod validate;

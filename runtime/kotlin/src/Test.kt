@@ -31,5 +31,9 @@ fun main(arguments: Array<String>) {
         assertFails("closed") { other.target }
     }
     assertFails("nowhere") { Session.open("/nowhere/at/all") }
+    val key = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3"
+    assertFails("it is not signed") { Session.open(path, listOf(key)) }
+    assertFails("trusted keys are: none") { Session.open(path, emptyList()) }
+    assertFails("trusted key 2") { Session.open(java.io.File(path).readBytes(), listOf(key, "abc")) }
     println("kotlin: test passed")
 }

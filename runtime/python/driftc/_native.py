@@ -62,6 +62,8 @@ class Options(ctypes.Structure):
         ("trust_file", c_uint8),
         ("progress", Progress),
         ("progress_user", c_void_p),
+        ("trusted_keys", POINTER(c_char_p)),
+        ("trusted_key_count", c_size_t),
     ]
 
 
@@ -195,6 +197,7 @@ _FUNCTIONS = {
     "import_fd": [_S, c_int, c_uint64, c_uint32, _SHAPE, c_size_t, POINTER(Handle)],
     "run_timed": [_S, _N, POINTER(TimeStruct), c_size_t, POINTER(c_size_t)],
     "reset_states": [_S],
+    "self_test": [_S, POINTER(c_size_t)],
     "generator_open": [_N, POINTER(Options), POINTER(Handle)],
     "generator_close": [Handle],
     "generator_sizes": [Handle, POINTER(c_size_t), POINTER(c_size_t)],
@@ -317,6 +320,7 @@ class LoadOptions:
     frames: int = 1
     trust_file: bool = False
     progress: Callable[[int, int], object] | None = None
+    trusted_keys: Sequence[str] | None = None
 
     def open(self, bundles: Sequence[str], call: Callable[[Any], int]) -> None:
         """Passes the options as a C struct to a call that opens bundles. Raises the call's error, or the first exception of the
@@ -334,9 +338,17 @@ class LoadOptions:
         texts = [None if text is None else text.encode() for text in (self.device, self.target)]
         texts.append(None if cache is None else os.fsencode(cache))
         callback = Progress() if self.progress is None else Progress(report)
-        check(call(byref(Options(*texts, self.frames, self.trust_file, callback, None))))
+        keys = (None, 0) if self.trusted_keys is None else _keys(self.trusted_keys)
+        check(call(byref(Options(*texts, self.frames, self.trust_file, callback, None, *keys))))
         if raised:
             raise raised[0]
+
+
+def _keys(keys: Sequence[str]) -> tuple[Any, int]:
+    """Returns public keys as a C array that is not null, and their number."""
+    if isinstance(keys, str):
+        raise TypeError("trusted_keys is a list of keys, not a string")
+    return (c_char_p * max(len(keys), 1))(*[key.encode() for key in keys]), len(keys)
 
 
 def open_owners(bundles: Sequence[str], options: LoadOptions) -> list[Owner]:

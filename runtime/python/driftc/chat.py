@@ -188,6 +188,7 @@ class Chat:
         frames: int = 4,
         trust_file: bool = False,
         progress: Callable[[int, int], object] | None = None,
+        trusted_keys: Sequence[str] | None = None,
     ) -> None:
         """Loads the bundle of a language model. :class:`driftc.Session` explains the options of loading.
 
@@ -199,7 +200,7 @@ class Chat:
         self._last: weakref.ref[Answer] | None = None
         self._thread: threading.Thread | None = None
         path = os.fsencode(bundle)
-        options = LoadOptions(device, target, pipeline_cache, frames, trust_file, progress)
+        options = LoadOptions(device, target, pipeline_cache, frames, trust_file, progress, trusted_keys)
         options.open([os.fspath(bundle)], lambda given: calls["chat_open"](path, given, draft, byref(self._handle)))
         if system is not None:
             self.system = system

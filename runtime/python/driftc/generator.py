@@ -44,12 +44,13 @@ class Generator:
         frames: int = 2,
         trust_file: bool = False,
         progress: Callable[[int, int], object] | None = None,
+        trusted_keys: Sequence[str] | None = None,
     ) -> None:
         """Loads the bundle of a language model. :class:`driftc.Session` explains the options. With greedy sampling, up to
         ``frames`` decode steps are in flight."""
         self._handle = Handle()
         path = os.fsencode(bundle)
-        options = LoadOptions(device, target, pipeline_cache, frames, trust_file, progress)
+        options = LoadOptions(device, target, pipeline_cache, frames, trust_file, progress, trusted_keys)
         options.open([os.fspath(bundle)], lambda given: calls["generator_open"](path, given, byref(self._handle)))
         vocabulary, context = c_size_t(), c_size_t()
         check(calls["generator_sizes"](self._handle, byref(vocabulary), byref(context)))

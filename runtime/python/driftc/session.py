@@ -118,6 +118,7 @@ class Session:
         frames: int = 1,
         trust_file: bool = False,
         progress: Callable[[int, int], object] | None = None,
+        trusted_keys: Sequence[str] | None = None,
     ) -> None:
         """Loads a bundle.
 
@@ -129,8 +130,10 @@ class Session:
         :param trust_file: skip hash verification of weights and shaders.
         :param progress: callback for the progress of loading. It receives the number of pipelines that are created (their
             shaders are compiled) and the number of all pipelines. Threads of the library call it, one at a time.
+        :param trusted_keys: public keys in minisign's format, each a base64 line or the text of a key file. Only bundles that
+            one of them signed are loaded, none if the list is empty (default: all bundles).
         """
-        options = LoadOptions(device, target, pipeline_cache, frames, trust_file, progress)
+        options = LoadOptions(device, target, pipeline_cache, frames, trust_file, progress, trusted_keys)
         self._attach(open_owners([os.fspath(bundle)], options)[0])
 
     def _attach(self, owner: Owner) -> None:
@@ -237,6 +240,14 @@ class Session:
     def reset_states(self) -> None:
         """Sets all states of the session to zero, as after loading."""
         check(calls["reset_states"](self._handle))
+
+    def self_test(self) -> int:
+        """Runs the bundle's self-test and compares the outputs with the outputs of the CPU reference. Returns the number of test
+        vectors: 0 if the bundle has none. Raises :class:`Error` with the name of the first output that differs. All states are
+        zero afterwards."""
+        vectors = c_size_t()
+        check(calls["self_test"](self._handle, byref(vectors)))
+        return vectors.value
 
     def write(self, inputs: Mapping[str, Any], *, function: str = "main") -> None:
         """Writes inputs by name. They keep their values for all runs until they are written again. Values are numpy arrays of
@@ -408,10 +419,11 @@ def open_together(
     device: str | None = None,
     target: str | None = None,
     frames: int = 1,
+    trusted_keys: Sequence[str] | None = None,
 ) -> list[Session]:
     """Loads several bundles on one device, so that outputs of one session can be inputs of another without a copy to the host."""
     sessions = []
-    options = LoadOptions(device, target, frames=frames)
+    options = LoadOptions(device, target, frames=frames, trusted_keys=trusted_keys)
     for owner in open_owners([os.fspath(bundle) for bundle in bundles], options):
         session = Session.__new__(Session)
         session._attach(owner)

@@ -91,11 +91,12 @@ class Embedder:
         pipeline_cache: str | os.PathLike[str] | bool | None = True,
         trust_file: bool = False,
         progress: Callable[[int, int], object] | None = None,
+        trusted_keys: Sequence[str] | None = None,
     ) -> None:
         """Loads the bundle of a sentence-embedding model. :class:`driftc.Session` explains the options."""
         self._handle = Handle()
         path = os.fsencode(bundle)
-        options = LoadOptions(device, target, pipeline_cache, 1, trust_file, progress)
+        options = LoadOptions(device, target, pipeline_cache, 1, trust_file, progress, trusted_keys)
         options.open([os.fspath(bundle)], lambda given: calls["embedder_open"](path, given, byref(self._handle)))
         size, max_tokens = c_size_t(), c_size_t()
         check(calls["embedder_sizes"](self._handle, byref(size), byref(max_tokens)))

@@ -157,6 +157,32 @@ class Package(unittest.TestCase):
         with self.assertRaisesRegex(ZeroDivisionError, "zero"):
             driftc.Session(self.path, progress=lambda created, total: 1 // 0)
 
+    def test_only_bundles_of_trusted_keys_are_loaded(self):
+        folder = Path(self.folder.name)
+        keys, signed = folder / "python.key", folder / "signed.drift"
+        program = os.environ["DRIFTC"]
+        subprocess.run([program, "keygen", "-o", keys, "--no-password", "--force"], check=True, capture_output=True)
+        subprocess.run([program, "sign", self.path, "--key", keys, "-o", signed], check=True, capture_output=True)
+        text = keys.with_suffix(".pub").read_text()
+        other = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3"
+        for trusted in ([text], [other, text.splitlines()[1]], None):
+            driftc.Session(signed, trusted_keys=trusted).close()
+        with self.assertRaisesRegex(driftc.Error, "it is not signed, but trusted keys are: [0-9A-F]{16};"):
+            driftc.Session(self.path, trusted_keys=[text])
+        with self.assertRaisesRegex(driftc.Error, "signed it, but trusted keys are: E7620F1842B4E81F;"):
+            driftc.Session(signed, trusted_keys=[other])
+        with self.assertRaisesRegex(driftc.Error, "trusted keys are: none"):
+            driftc.open_together([signed], trusted_keys=[])
+        with self.assertRaisesRegex(driftc.Error, "trusted key 2: it is a secret key"):
+            driftc.Session(signed, trusted_keys=[text, keys.read_text()])
+        with self.assertRaises(TypeError):
+            driftc.Session(signed, trusted_keys=text)
+
+    def test_the_self_test_runs_on_the_device(self):
+        with driftc.Session(self.path) as session:
+            self.assertEqual(session.self_test(), 1)
+            self.assertEqual(session.self_test(), 1)
+
     def test_pipelines_are_cached_by_default(self):
         def cached(**options):
             with tempfile.TemporaryDirectory() as folder:

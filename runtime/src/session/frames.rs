@@ -30,7 +30,7 @@ impl Ticket {
 
 /// Inputs and symbols for the next runs, and the state of all frames.
 pub(super) struct FramesInFlight {
-    runs: Vec<FunctionInputs>,
+    pub(super) runs: Vec<FunctionInputs>,
     frames: Vec<Frame>,
     /// Index of the frame that the next run uses.
     next: usize,
@@ -43,10 +43,10 @@ pub(super) struct FramesInFlight {
 /// Current inputs and symbol values of a function. Only the values of general functions are used; the values of
 /// specializations stay empty.
 #[derive(Default)]
-struct FunctionInputs {
+pub(super) struct FunctionInputs {
     inputs: Vec<Input>,
     /// Symbol values that the caller set by name.
-    given: Vec<Option<i64>>,
+    pub(super) given: Vec<Option<i64>>,
     /// Index of the function of this name that ran last: the general function or a specialization.
     replayed: Option<usize>,
     /// The last run.

@@ -18,8 +18,13 @@ pub struct Options {
     pub pipeline_cache: Option<PathBuf>,
     /// Callback for the progress of loading.
     pub on_progress: Option<OnProgress>,
-    /// Skip hash verification of weights and shaders, for files whose integrity is known otherwise.
+    /// Skip hash verification of weights and shaders, for files whose integrity is known otherwise. Bundles are always
+    /// verified if there are trusted keys.
     pub trust_file: bool,
+    /// Public keys in minisign's format: the base64 line, or the text of the key file. Only bundles that one of these
+    /// keys signed are loaded, none if the list is empty. `None` loads every bundle.
+    #[cfg(feature = "signatures")]
+    pub trusted_keys: Option<Vec<String>>,
     /// Copy all data through staging buffers, as if the host could not access device memory. For tests, and for
     /// measuring what direct access saves.
     pub always_stage: bool,
@@ -27,4 +32,16 @@ pub struct Options {
     pub frames: usize,
     /// Number of conversations, each with its own states, over one copy of the weights; 0 counts as 1.
     pub conversations: usize,
+}
+
+impl Options {
+    /// True if loading does not compare weights and shaders with their hashes. A signature covers them only through
+    /// their hashes.
+    pub(super) fn skips_hashes(&self) -> bool {
+        #[cfg(feature = "signatures")]
+        if self.trusted_keys.is_some() {
+            return false;
+        }
+        self.trust_file
+    }
 }

@@ -1,7 +1,7 @@
 // An open bundle: its header and manifest, which are read and checked, and its sections, which are fetched when needed.
 
 import { decodeManifest, Fault, Reader, type Manifest } from './decode.js';
-import { corrupt, fail } from './errors.js';
+import { corrupt, fail, messageOf } from './errors.js';
 import { blake3, hex, equalBytes } from './hash.js';
 import { isBundle, notABundle, openSource, type BundleSource, type Cache, type Source } from './source.js';
 import { validate } from './validate.js';
@@ -9,6 +9,7 @@ import { validate } from './validate.js';
 const HEADER = 128;
 const GAP = 256;
 const MANIFEST_LIMIT = 64 << 20;
+const SIGNATURE_LIMIT = 1024;
 /** Prefix of the keys of notes that are metadata of the source model. */
 const METADATA = 'metadata.';
 /** Maximum bytes of adjacent sections that one request fetches. */
@@ -41,6 +42,8 @@ export class Bundle {
         readonly manifest: Manifest,
         /** Hash of the manifest, which contains all other hashes. */
         readonly hash: string,
+        private readonly header: Uint8Array,
+        private readonly end: number,
         /** Number of bytes of header and manifest, which opening fetches. */
         readonly opened: number,
     ) {}
@@ -70,7 +73,9 @@ export class Bundle {
             corrupt('header', 12, "its size or its reserved bytes differ from this version's");
         }
         const [fileSize, offset, size] = [u64(16), u64(24), u64(32)];
-        if (source.size !== undefined && source.size !== fileSize) {
+        // A signature may follow. `checkSignature` reads it.
+        const extra = (source.size ?? fileSize) - fileSize;
+        if (extra < 0 || extra > SIGNATURE_LIMIT) {
             corrupt('header', 16, `the file has ${source.size} bytes, the header says ${fileSize}`);
         }
         if (offset + size !== fileSize || offset < HEADER || size > MANIFEST_LIMIT) {
@@ -81,7 +86,7 @@ export class Bundle {
         if (!equalBytes(blake3(bytes), hash)) corrupt('manifest', offset, 'its hash does not match');
         const manifest = decode(bytes, offset);
         validate(manifest);
-        const bundle = new Bundle(source, manifest, hex(hash), HEADER + size);
+        const bundle = new Bundle(source, manifest, hex(hash), start, fileSize, HEADER + size);
         bundle.#checkLayout(offset);
         return bundle;
     }
@@ -90,6 +95,18 @@ export class Bundle {
     get metadata(): Record<string, string> {
         const notes = this.manifest.provenance.notes.filter(([key]) => key.startsWith(METADATA));
         return Object.fromEntries(notes.map(([key, value]) => [key.slice(METADATA.length), value]));
+    }
+
+    /**
+     * Checks that one of the keys signed the bundle, and returns the id of that key. A key is in minisign's format: its base64
+     * line, or the text of its file. The signature covers the hashes of all sections.
+     */
+    async checkSignature(keys: readonly string[], signal?: AbortSignal): Promise<string> {
+        const bytes = await this.source.readUpTo(this.end, SIGNATURE_LIMIT + 1, signal);
+        const { checkSignature } = await import('./signature.js');
+        return checkSignature(new TextDecoder().decode(bytes), this.header, keys).catch((error) =>
+            fail('Untrusted', `the bundle is not trusted: ${messageOf(error)}`, error),
+        );
     }
 
     /** Returns a file attached to the bundle, such as a tokenizer, or `undefined`. */

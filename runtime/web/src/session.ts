@@ -29,6 +29,11 @@ export interface LoadOptions extends DeviceOptions {
     /** True to compare sections that come from the cache with their hashes too. */
     verifyCached?: boolean | undefined;
     progress?: ((progress: Progress) => void) | undefined;
+    /**
+     * Public keys in minisign's format: the base64 line, or the text of the key file. Only bundles that one of these keys signed
+     * are loaded, none if the list is empty. Default: all bundles.
+     */
+    trustedKeys?: readonly string[] | undefined;
     signal?: AbortSignal | undefined;
 }
 
@@ -88,8 +93,10 @@ export class Session {
     /** Opens a bundle, selects a device and a variant, fetches the variant's sections, and creates all resources. */
     static async load(from: BundleSource | Bundle, options: LoadOptions = {}): Promise<Session> {
         const start = performance.now();
-        const { signal, progress, verifyCached } = options;
+        const { signal, progress, trustedKeys } = options;
+        const verifyCached = options.verifyCached || !!trustedKeys;
         const bundle = from instanceof Bundle ? from : await Bundle.open(from, signal);
+        if (trustedKeys) await bundle.checkSignature(trustedKeys, signal);
         const [device, variant] = await openDevice(bundle.manifest, options);
         const stats: Stats = { fetched: bundle.opened, cached: 0, loadMs: 0 };
         const lost = device.lost.then((info) => {

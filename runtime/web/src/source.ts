@@ -9,31 +9,34 @@ export interface Source {
     /** Size of the file in bytes, if known. */
     size: number | undefined;
     read(offset: number, size: number, signal?: AbortSignal): Promise<Uint8Array>;
+    /** Reads at most `size` bytes, fewer at the end of the file. */
+    readUpTo(offset: number, size: number, signal?: AbortSignal): Promise<Uint8Array>;
 }
 
 export type BundleSource = string | URL | ArrayBuffer | Uint8Array | Blob;
 
 export function openSource(from: BundleSource): Source {
     if (from instanceof Blob) {
-        return {
-            name: 'the blob',
-            size: from.size,
-            read: async (offset, size) => checkLength(new Uint8Array(await from.slice(offset, offset + size).arrayBuffer()), offset, size),
-        };
+        const readUpTo = async (offset: number, size: number) =>
+            new Uint8Array(await from.slice(offset, offset + size).arrayBuffer());
+        return exactly({ name: 'the blob', size: from.size, readUpTo });
     }
     if (typeof from !== 'string' && !(from instanceof URL)) {
         const bytes = from instanceof Uint8Array ? from : new Uint8Array(from);
-        return {
-            name: 'the array',
-            size: bytes.length,
-            read: async (offset, size) => checkLength(bytes.subarray(offset, offset + size), offset, size),
-        };
+        const readUpTo = async (offset: number, size: number) => bytes.subarray(offset, offset + size);
+        return exactly({ name: 'the array', size: bytes.length, readUpTo });
     }
     return url(String(from));
 }
 
-function checkLength(bytes: Uint8Array, offset: number, size: number): Uint8Array {
-    return bytes.length === size ? bytes : corrupt('section', offset, `${size} bytes at this offset exceed the file`);
+/** Adds `read`, which requires all bytes of a range, to a source. */
+function exactly(source: Omit<Source, 'read'>): Source {
+    return Object.assign(source, {
+        async read(offset: number, size: number, signal?: AbortSignal) {
+            const bytes = size ? await source.readUpTo(offset, size, signal) : new Uint8Array();
+            return bytes.length === size ? bytes : corrupt('section', offset, `${size} bytes at this offset exceed the file`);
+        },
+    });
 }
 
 const MAGIC = [0x89, 0x44, 0x52, 0x49, 0x46, 0x54, 0x0d, 0x0a];
@@ -44,16 +47,15 @@ export const notABundle = (): never =>
     fail('NotABundle', "not a drift bundle: it does not start with the bundle's magic bytes");
 
 function url(name: string): Source {
-    const source: Source = {
+    const source = exactly({
         name,
         size: undefined,
-        async read(offset, size, signal) {
-            if (size === 0) return new Uint8Array();
+        async readUpTo(offset, size, signal) {
             const headers = { Range: `bytes=${offset}-${offset + size - 1}` };
             try {
                 // Sections are cached by their hashes, so the browser's cache is not used.
                 const response = await fetch(name, { headers, cache: 'no-store', ...(signal && { signal }) });
-                if (response.status === 416) return checkLength(new Uint8Array(), offset, size);
+                if (response.status === 416) return new Uint8Array();
                 if (!response.ok) fail('Io', `${name}: ${response.status} ${response.statusText}`.trim());
                 if (response.status !== 206) {
                     const start = await response.body?.getReader().read();
@@ -65,13 +67,13 @@ function url(name: string): Source {
                 }
                 const total = /\/(\d+)$/.exec(response.headers.get('Content-Range') ?? '');
                 if (total) source.size = Number(total[1]);
-                return checkLength(new Uint8Array(await response.arrayBuffer()), offset, size);
+                return new Uint8Array(await response.arrayBuffer());
             } catch (error) {
                 if (signal?.aborted || (error as Error).name === 'DriftError') throw error;
                 return fail('Io', `${name}: ${messageOf(error)}; check the address and the network`, error);
             }
         },
-    };
+    });
     return source;
 }
 

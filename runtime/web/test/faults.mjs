@@ -118,6 +118,36 @@ await test('a damaged chunk is an error and is not cached', async (page) => {
     assert.deepEqual(kept, []);
 });
 
+await test('only bundles of trusted keys are loaded', async (page) => {
+    const file = readFileSync(`${folder}/key.pub`, 'utf8');
+    const line = file.split('\n')[1];
+    const other = 'RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3';
+    const load = (bundle, keys) =>
+        failure(page, `(await drift.Session.load(${bundle}, { trustedKeys: given })).destroy()`, keys);
+    const signed = "'/bundles/signed.drift'";
+    for (const keys of [[file], [other, line]]) assert.deepEqual(await load(signed, keys), { kind: 'none' });
+    const changed = (edit) => `await (async () => {
+        const bytes = new Uint8Array(await (await fetch(${signed})).arrayBuffer());
+        return ((bytes) => { ${edit} })(bytes);
+    })()`;
+    assert.deepEqual(await load(changed('return bytes'), [line]), { kind: 'none' });
+    assert.deepEqual(await load(changed('return new Blob([bytes])'), [line]), { kind: 'none' });
+    for (const [bundle, keys, kind, part] of [
+        ["'/bundles/first.drift'", [line], 'Untrusted', /it is not signed/],
+        [signed, [other], 'Untrusted', /key [0-9A-F]{16} signed it/],
+        [signed, [], 'Untrusted', /trusted keys are: none/],
+        [signed, [line, 'abc'], 'Untrusted', /trusted key 2/],
+        [signed, ['A'.repeat(212)], 'Untrusted', /secret key/],
+        [changed('bytes[bytes.length - 20] ^= 1; return bytes'), [line], 'Untrusted', /does not match|no minisign/],
+        [changed('return bytes.slice(0, -1)'), [line], 'Untrusted', /no minisign signature/],
+        [changed('return new Uint8Array([...bytes, ...bytes.slice(-300)])'), [line], 'Untrusted', /no minisign signature/],
+    ]) {
+        const error = await load(bundle, keys);
+        assert.equal(error.kind, kind, error.message);
+        assert.match(error.message, part);
+    }
+});
+
 await test('no WebGPU, no adapter, another target, a lost device', async (page) => {
     const load = (options) => failure(page, `await drift.Session.load('/bundles/first.drift', ${options})`);
     const adapter = await load('{ gpu: { requestAdapter: async () => null } }');

@@ -37,7 +37,7 @@ impl Argument {
 
     /// True if the argument changes what the importer reads. Other arguments only change how the graph is compiled.
     pub(crate) fn is_for_import(&self) -> bool {
-        !matches!(self.option, "--precision" | "--tuning" | "--specialize" | "--optimize")
+        !matches!(self.option, "--precision" | "--tuning" | "--specialize" | "--self-test" | "--optimize")
     }
 }
 
@@ -59,6 +59,9 @@ pub(crate) fn arguments(model: &ModelTable, artifact: &Artifact, folder: &Path) 
         if let Some(path) = path {
             add(option, Value::File(String::new(), folder.join(path)));
         }
+    }
+    if let Some(n) = artifact.self_test {
+        add("--self-test", Value::Text(n.to_string()));
     }
     for text in artifact.specialize.iter().flat_map(OneOrMore::as_slice) {
         add("--specialize", Value::Text(text.clone()));
@@ -110,10 +113,63 @@ fn inputs(model: &ModelTable, artifact: &Artifact, folder: &Path) -> Vec<Argumen
     list
 }
 
-/// Returns the entries of the model, with those of the artifact in place of entries of the same names.
+/// Returns the entries of the model, with the entries of the artifact in place of entries of the same names.
 fn overridden<'a, V>(
     model: &'a BTreeMap<String, V>,
     artifact: &'a BTreeMap<String, V>,
 ) -> BTreeMap<&'a String, &'a V> {
     model.iter().chain(artifact).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use clap::Args;
+
+    use super::{Argument, arguments};
+    use crate::build::manifest::ModelTable;
+    use crate::commands::compile::CompileArgs;
+
+    /// Options that a manifest has in another form, or that are no property of an artifact.
+    const ELSEWHERE: &[&str] = &["target", "output", "sign", "emit-dir", "threads", "json"];
+
+    const ALL: &str = r#"
+path = "model.onnx"
+dims = { n = 2, m = "1..4" }
+shapes = { x = [1, "n"] }
+consts = { a = 1, b = 0.5, c = [1, 2], d = true, e = "e.npy", f = "1,2" }
+likes = { y = ["1.npy", "2.npy"] }
+[[artifact]]
+name = "all"
+targets = "t"
+dims = { m = 3 }
+precision = "f16"
+weights = "q8"
+calibrate = "text.txt"
+kv-cache = "q8"
+batch-invariant = true
+tuning = "t.tune"
+specialize = ["n=1", "n=2"]
+self-test = 2
+optimize = true
+"#;
+
+    #[test]
+    fn a_manifest_has_every_option_of_compile() {
+        let model: ModelTable = toml::from_str(ALL).unwrap();
+        let arguments = arguments(&model, &model.artifacts[0], Path::new("in"));
+        let set: BTreeSet<&str> = arguments.iter().map(|a| a.option.trim_start_matches('-')).collect();
+        let command = CompileArgs::augment_args(clap::Command::new("compile"));
+        let known = command.get_arguments().filter_map(clap::Arg::get_long);
+        let known: BTreeSet<&str> = known.filter(|name| !ELSEWHERE.contains(name)).collect();
+        assert_eq!(set, known);
+        let words: Vec<String> = arguments.iter().flat_map(Argument::words).collect();
+        let line = "--dim m=3 --dim n=2 --shape x=1,n --const a=1 --const b=0.5 --const c=1,2 --const d=1 --const \
+                    e=in/e.npy --const f=1,2 --like y=in/1.npy --like y=in/2.npy --precision f16 --weights q8 --kv-cache q8 \
+                    --calibrate in/text.txt --tuning in/t.tune --self-test 2 --specialize n=1 --specialize n=2 \
+                    --batch-invariant --optimize";
+        assert_eq!(words.join(" "), line);
+    }
 }

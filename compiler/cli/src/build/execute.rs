@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use drift_runtime::Bundle;
+
 use crate::build::actions::Action;
 use crate::build::cache::{Cache, Place};
 use crate::build::imports::Imports;
@@ -17,15 +19,15 @@ use crate::build::keys::{Keys, keys};
 use crate::build::outcome::{Finished, Status};
 use crate::build::record::{FunctionRecord, Record, TargetRecord};
 use crate::build::stamps::hash_file;
-use crate::build::state::State;
+use crate::build::state::{State, Written};
 use crate::commands::compile::compile;
 use crate::failure::{Failure, Result};
+use crate::signing::{Signer, sign_bundle};
 
 /// Stack of a thread that compiles, as large as that of a program.
 const STACK_BYTES: usize = 8 << 20;
 
 /// What all actions of a build use.
-#[derive(Debug)]
 pub(crate) struct Builder<'a> {
     pub(crate) state: &'a State,
     pub(crate) cache: &'a Cache,
@@ -33,6 +35,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) compiler: &'a str,
     /// Folder for unfinished bundles, on the file system of the output folder.
     pub(crate) unfinished: &'a Path,
+    /// Key that signs the bundles.
+    pub(crate) signer: Option<&'a Signer>,
 }
 
 /// Receiver of progress. Several threads call it.
@@ -112,9 +116,10 @@ impl Builder<'_> {
         }
         let model = imports.get(action);
         observer.stage(action, "importing");
-        let model = model.model(action)?;
+        let (model, references) = (model.model(action)?, model.references());
         let args = action.args.writing_to(&file.0);
-        let report = compile(&args, &action.targets, model, &|stage| observer.stage(action, stage))?;
+        let report =
+            compile(&args, &action.targets, model, references, &|stage| observer.stage(action, stage))?;
         let targets = report.targets.iter().map(|target| TargetRecord {
             target: target.target.clone(),
             memory: target.estimates.iter().map(|function| function.memory).max().unwrap_or(0),
@@ -140,18 +145,27 @@ impl Builder<'_> {
         done(Status::Built, record)
     }
 
-    /// Returns the record of the bundle in the output folder if it has this key and nobody changed it.
+    /// Returns the record of the bundle in the output folder if it has this key and this build's signature, and nobody changed
+    /// it.
     fn up_to_date(&self, action: &Action, keys: &Keys) -> Option<Record> {
-        let record = self.state.written(&action.output).filter(|record| record.key == keys.key)?;
-        let hash = self.state.stamps.hash(&action.output).ok()?;
-        (hash == record.bundle).then_some(record)
+        let written = self.state.written(&action.output)?;
+        let signer = self.signer.map(|signer| signer.id.to_string());
+        let is_same = written.record.key == keys.key && written.signer == signer;
+        let hash = is_same.then(|| self.state.stamps.hash(&action.output).ok())?;
+        (hash? == written.file).then_some(written.record)
     }
 
-    /// Moves a whole bundle to the output folder.
+    /// Moves a whole bundle to the output folder, with a signature if the build signs.
     fn publish(&self, action: &Action, record: &Record, file: &Unfinished) -> Result<()> {
+        let mut hash = record.bundle.clone();
+        if let Some(signer) = self.signer {
+            sign_bundle(&Bundle::open(&file.0)?, signer, &file.0)?;
+            hash = hash_file(&file.0)?;
+        }
         std::fs::rename(&file.0, &action.output).map_err(|error| Failure::file(&action.output, &error))?;
-        self.state.stamps.note(&action.output, &record.bundle)?;
-        self.state.remember(&action.output, record.clone());
+        self.state.stamps.note(&action.output, &hash)?;
+        let signer = self.signer.map(|signer| signer.id.to_string());
+        self.state.remember(&action.output, Written { record: record.clone(), file: hash, signer });
         Ok(())
     }
 }

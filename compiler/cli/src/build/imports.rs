@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use driftc::self_test::References;
+
 use crate::build::actions::Action;
 use crate::failure::Result;
 use crate::model::Loaded;
@@ -15,14 +17,20 @@ pub(crate) struct Imports(BTreeMap<Vec<String>, Import>);
 #[derive(Debug)]
 struct Import {
     /// The model, while actions use it.
-    model: Mutex<Option<Arc<OnceLock<Result<Loaded>>>>>,
+    model: Mutex<Option<Arc<Cell>>>,
     /// Number of actions that still need the model.
     users: AtomicUsize,
 }
 
 /// Imported model of an action.
 #[derive(Debug)]
-pub(crate) struct Shared(Arc<OnceLock<Result<Loaded>>>);
+pub(crate) struct Shared(Arc<Cell>);
+
+#[derive(Debug, Default)]
+struct Cell {
+    model: OnceLock<Result<Loaded>>,
+    references: References,
+}
 
 impl Shared {
     /// Returns the model.
@@ -30,7 +38,14 @@ impl Shared {
     /// # Errors
     /// If the import failed.
     pub(crate) fn model(&self, action: &Action) -> Result<&Loaded> {
-        self.0.get_or_init(|| action.args.model.load()).as_ref().map_err(Clone::clone)
+        self.0.model.get_or_init(|| action.args.model.load()).as_ref().map_err(Clone::clone)
+    }
+}
+
+impl Shared {
+    /// Results of the CPU reference for self-tests.
+    pub(crate) fn references(&self) -> &References {
+        &self.0.references
     }
 }
 

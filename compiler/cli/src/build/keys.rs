@@ -113,7 +113,7 @@ fn model_files(model: &ModelArgs, state: &State) -> Result<Vec<ModelFile>> {
     Ok(files)
 }
 
-/// Returns the files of a folder, without those of its folders and hidden ones.
+/// Returns the files of a folder, without hidden files and without the files of inner folders.
 fn files_of_folder(folder: &Path) -> Result<Vec<ModelFile>> {
     let failed = |error: std::io::Error| Failure::file(folder, &error);
     let mut files = Vec::new();

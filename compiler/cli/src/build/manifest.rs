@@ -120,6 +120,7 @@ pub(crate) struct Artifact {
     pub(crate) tuning: Option<PathBuf>,
     #[serde(default)]
     pub(crate) specialize: Option<OneOrMore>,
+    pub(crate) self_test: Option<u16>,
     #[serde(default)]
     pub(crate) optimize: bool,
 }

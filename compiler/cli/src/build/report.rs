@@ -1,4 +1,4 @@
-//! Report of a build, as JSON and as an HTML page: bundles, their figures beside those of the lock file, budgets, errors.
+//! Report of a build, as JSON and as an HTML page: bundles, their figures and the figures of the lock file, budgets, errors.
 //!
 //! The report has no times of this machine, so equal builds write equal reports.
 

@@ -21,12 +21,22 @@ pub(crate) struct State {
     rest: Mutex<Rest>,
 }
 
+/// Bundle in the output folder.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Written {
+    pub(crate) record: Record,
+    /// BLAKE3 hash of the file, which has a signature if the build signs.
+    pub(crate) file: String,
+    /// Id of the key that signed the file.
+    pub(crate) signer: Option<String>,
+}
+
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Rest {
     /// Names of external data, by the hash of a model file.
     external: BTreeMap<String, Vec<String>>,
     /// Bundles by path.
-    written: BTreeMap<PathBuf, Record>,
+    written: BTreeMap<PathBuf, Written>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -70,13 +80,13 @@ impl State {
     }
 
     /// Returns the bundle that a build wrote to a path.
-    pub(crate) fn written(&self, output: &Path) -> Option<Record> {
+    pub(crate) fn written(&self, output: &Path) -> Option<Written> {
         self.rest().written.get(output).cloned()
     }
 
     /// Remembers a bundle that was written.
-    pub(crate) fn remember(&self, output: &Path, record: Record) {
-        self.rest().written.insert(output.to_owned(), record);
+    pub(crate) fn remember(&self, output: &Path, written: Written) {
+        self.rest().written.insert(output.to_owned(), written);
     }
 
     fn rest(&self) -> MutexGuard<'_, Rest> {

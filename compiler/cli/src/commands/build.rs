@@ -23,6 +23,7 @@ use crate::cache::make_private;
 use crate::environment::SHARED_CACHE;
 use crate::failure::{Failure, Result};
 use crate::output::{Out, make_folder, note, write_file};
+use crate::signing::read_signer;
 
 /// Folder in the output folder for the state and unfinished bundles.
 const STATE_FOLDER: &str = ".driftc";
@@ -59,6 +60,9 @@ pub(crate) struct BuildArgs {
     /// $DRIFT_SHARED_CACHE)
     #[arg(long, value_name = "URL")]
     shared_cache: Option<String>,
+    /// Sign the bundles with this secret key of `driftc keygen` or minisign
+    #[arg(long, value_name = "SECRET")]
+    sign: Option<PathBuf>,
     /// Print one line of JSON for each event
     #[arg(long)]
     json: bool,
@@ -82,12 +86,19 @@ pub(crate) fn run(args: &BuildArgs, out: &mut Out) -> Result<()> {
         let state = State::load(&state_file(&manifest.output));
         return dry_run(&selected, &state, args.json, out);
     }
+    // Asks for the password, so it comes before the work.
+    let signer = args.sign.as_deref().map(read_signer).transpose()?;
     let place = OutputFolder::open(&manifest.output)?;
     let compiler = compiler_hash(&place.state)?;
     let cache = cache(args)?;
     let unfinished = manifest.output.join(STATE_FOLDER);
-    let builder =
-        Builder { state: &place.state, cache: &cache, compiler: &compiler, unfinished: &unfinished };
+    let builder = Builder {
+        state: &place.state,
+        cache: &cache,
+        compiler: &compiler,
+        unfinished: &unfinished,
+        signer: signer.as_ref(),
+    };
     let jobs =
         args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let outcomes = match args.json {
@@ -172,9 +183,9 @@ fn dry_run(actions: &[&Action], state: &State, json: bool, out: &mut Out) -> Res
     let mut rows = vec![["bundle", "key", "state", "command"].map(str::to_owned).to_vec()];
     for action in actions {
         let keys = keys(action, &compiler, state)?;
-        let written = state.written(&action.output).filter(|record| record.key == keys.key);
+        let written = state.written(&action.output).filter(|written| written.record.key == keys.key);
         let is_written = written
-            .is_some_and(|record| state.stamps.hash(&action.output).is_ok_and(|hash| hash == record.bundle));
+            .is_some_and(|written| state.stamps.hash(&action.output).is_ok_and(|hash| hash == written.file));
         let state = if is_written { "up to date" } else { "to do" };
         let command = command_line(action);
         if json {

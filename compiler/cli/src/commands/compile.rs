@@ -11,6 +11,7 @@ use drift_runtime::codec::Summary;
 use driftc::compile::{Lowered, write};
 use driftc::emit::{Language, wgsl};
 use driftc::entry_points::function_label;
+use driftc::self_test::References;
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
@@ -24,6 +25,8 @@ use crate::model::Loaded;
 use crate::model_args::ModelArgs;
 use crate::output::{Out, bytes, file_name, make_folder, milliseconds, show_notes, time, write_file};
 use crate::progress::Progress;
+use crate::self_tests::with_self_test;
+use crate::signing::{read_signer, sign_bundle};
 use crate::specialize::SpecializeArgs;
 use crate::target_args::load_targets;
 use crate::tokenizer_notes::tokenizer_notes;
@@ -43,6 +46,12 @@ pub(crate) struct CompileArgs {
     tuning: TuningArgs,
     #[command(flatten)]
     specialize: SpecializeArgs,
+    /// Sign the bundle with this secret key of `driftc keygen` or minisign
+    #[arg(long, value_name = "SECRET")]
+    sign: Option<PathBuf>,
+    /// Store N self-test vectors, for `driftc check --self-test` (default: 1 if the CPU reference is quick, else 0)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=64))]
+    self_test: Option<u16>,
     /// Optimize every SPIR-V shader with spirv-opt
     #[arg(long)]
     optimize: bool,
@@ -61,6 +70,10 @@ pub(crate) struct CompileArgs {
 pub(crate) struct Report {
     model: String,
     bundle: PathBuf,
+    /// Id of the key that signed the bundle.
+    signer: Option<String>,
+    /// Number of self-test vectors.
+    self_test_vectors: usize,
     precision: &'static str,
     pub(crate) notes: Vec<String>,
     pub(crate) bytes: Sections,
@@ -78,6 +91,7 @@ pub(crate) struct Sections {
     artifacts: u64,
     manifest: u64,
     padding: u64,
+    signature: u64,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -130,18 +144,23 @@ struct Times {
 
 pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     let start = Instant::now();
-    if let Some(n) = args.threads {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(n.into()).build_global();
-        pool.map_err(|e| Failure::input(format!("cannot start {n} threads: {e}")))?;
-    }
+    start_threads(args.threads)?;
     let targets = load_targets(&args.targets)?;
     if args.optimize {
         check_optimize(&targets)?;
     }
+    // Asks for the password, so it comes before the work.
+    let signer = args.sign.as_deref().map(read_signer).transpose()?;
     let progress = Progress::start("importing");
     let loaded = args.model.load()?;
     let imported = start.elapsed();
-    let mut report = compile(args, &targets, &loaded, &|stage| progress.stage(stage))?;
+    let mut report =
+        compile(args, &targets, &loaded, &References::default(), &|stage| progress.stage(stage))?;
+    if let Some(signer) = &signer {
+        report.bytes.signature = sign_bundle(&Bundle::open(&args.output)?, signer, &args.output)?;
+        report.bytes.file += report.bytes.signature;
+        report.signer = Some(signer.id.to_string());
+    }
     drop(progress);
     show_notes(&report.notes);
     report.times_ms.import = milliseconds(imported);
@@ -149,8 +168,8 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     if args.json { out.json(&report) } else { print(&report, out) }
 }
 
-/// Compiles an imported model and writes the bundle. `stage` shows what is being done. The times of the report have no
-/// import.
+/// Compiles an imported model and writes the bundle. `references` has self-test results of earlier calls for the
+/// model. `stage` shows what is being done. The times of the report have no import.
 ///
 /// # Errors
 /// If the model cannot be compiled for a target, or a file cannot be written.
@@ -158,6 +177,7 @@ pub(crate) fn compile(
     args: &CompileArgs,
     targets: &[TargetProfile],
     loaded: &Loaded,
+    references: &References,
     stage: &dyn Fn(&str),
 ) -> Result<Report> {
     let start = Instant::now();
@@ -167,6 +187,7 @@ pub(crate) fn compile(
     let mut options = loaded.compile_options(&args.model.options, args.optimize)?;
     args.tuning.apply(&mut options, targets)?;
     args.specialize.apply(&mut options)?;
+    options.flags.extend(args.self_test.map(|n| format!("--self-test {n}")));
     let mut lowered = Vec::with_capacity(targets.len());
     let mut reports = Vec::with_capacity(targets.len());
     for target in targets {
@@ -178,9 +199,12 @@ pub(crate) fn compile(
         lowered.push(functions);
     }
     let planned = Instant::now();
-    stage("writing shaders and weights");
+    stage("computing the self-test");
     let functions: Vec<&[Lowered]> = lowered.iter().map(Vec::as_slice).collect();
-    let summary = write(model, targets, &functions, &options, &args.output)?;
+    let (described, self_test_vectors) =
+        with_self_test(model, &functions, &options, args.self_test, references)?;
+    stage("writing shaders and weights");
+    let summary = write(&described, targets, &functions, &options, &args.output)?;
     let written = Bundle::open(&args.output)?;
     let manifest = written.manifest();
     for (report, variant) in reports.iter_mut().zip(&manifest.variants) {
@@ -192,6 +216,8 @@ pub(crate) fn compile(
     Ok(Report {
         model: model.name.clone(),
         bundle: args.output.clone(),
+        signer: None,
+        self_test_vectors,
         precision: args.model.options.precision().name(),
         notes,
         bytes: sections(&summary),
@@ -204,6 +230,12 @@ pub(crate) fn compile(
             total: milliseconds(start.elapsed()),
         },
     })
+}
+
+fn start_threads(n_threads: Option<u16>) -> Result<()> {
+    let Some(n) = n_threads else { return Ok(()) };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(n.into()).build_global();
+    pool.map_err(|e| Failure::input(format!("cannot start {n} threads: {e}")))
 }
 
 impl CompileArgs {
@@ -263,6 +295,7 @@ fn sections(summary: &Summary) -> Sections {
         artifacts: summary.artifact_bytes,
         manifest: summary.manifest_bytes,
         padding: summary.padding_bytes,
+        signature: 0,
     }
 }
 

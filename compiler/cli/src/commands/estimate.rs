@@ -12,6 +12,7 @@ use drift_runtime::Bundle;
 use driftc::compile::{Lowered, write};
 use driftc::entry_points::function_label;
 use driftc::plan::params::Params;
+use driftc::self_test::References;
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
@@ -23,6 +24,7 @@ use crate::memory_report::Memory;
 use crate::model_args::ModelArgs;
 use crate::output::{Out, bytes, nanoseconds, show_notes};
 use crate::progress::Progress;
+use crate::self_tests::with_self_test;
 use crate::specialize::SpecializeArgs;
 use crate::target_args::load_targets;
 use crate::tuning::TuningArgs;
@@ -87,11 +89,13 @@ pub(crate) fn run(args: &EstimateArgs, out: &mut Out) -> Result<()> {
     args.specialize.apply(&mut options)?;
     let folder = tempfile::tempdir()?;
     let mut reports = Vec::with_capacity(targets.len());
+    let references = References::default();
     for target in &targets {
         progress.stage(&format!("planning for {}", target.name));
         let functions = lower_all(&args.model, &loaded, target, &options)?;
         let path = folder.path().join("estimate.drift");
-        write(&loaded.model, std::slice::from_ref(target), &[&functions], &options, &path)?;
+        let (described, _) = with_self_test(&loaded.model, &[&functions], &options, None, &references)?;
+        write(&described, std::slice::from_ref(target), &[&functions], &options, &path)?;
         let bundle = Bundle::open(&path)?;
         let variant = bundle.manifest().variants.first();
         let reads =

@@ -4,6 +4,7 @@ mod html;
 mod live_ranges;
 mod model;
 mod print;
+mod provenance;
 mod report;
 
 use std::path::PathBuf;
@@ -28,6 +29,9 @@ pub(crate) struct InspectArgs {
     /// Write an HTML page of a bundle with its interface, sections, memory over time and dispatches
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
+    /// Print the provenance of a bundle as an in-toto statement with the SLSA v1 predicate, in JSON
+    #[arg(long, conflicts_with_all = ["json", "html", "dispatches"])]
+    provenance: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -35,14 +39,19 @@ pub(crate) struct InspectArgs {
 
 pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<()> {
     if is_model(&args.path) {
-        if args.dispatches || args.html.is_some() {
-            return Err(Failure::usage("--dispatches and --html need a bundle, but this is a model")
-                .help("compile the model, then inspect the bundle"));
+        if args.dispatches || args.provenance || args.html.is_some() {
+            return Err(Failure::usage(
+                "--dispatches, --html and --provenance need a bundle, but this is a model",
+            )
+            .help("compile the model, then inspect the bundle"));
         }
         return model::run(&args.path, args.json, out);
     }
     let bundle = Bundle::open(&args.path)?;
     bundle.verify()?;
+    if args.provenance {
+        return out.json(&provenance::statement(&bundle, &args.path));
+    }
     let report = bundle_report(&bundle, args.path.display().to_string(), args.dispatches)?;
     if let Some(path) = &args.html {
         let page = html::page(&report, &bundle.manifest().variants);

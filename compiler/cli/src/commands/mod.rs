@@ -14,12 +14,14 @@ mod estimate;
 mod explain;
 mod generate;
 mod inspect;
+mod keygen;
 mod logits;
 mod man;
 mod ops;
 mod perplexity;
 mod run;
 mod serve;
+mod sign;
 mod targets;
 mod tune;
 mod verify;
@@ -58,6 +60,10 @@ pub(crate) enum Command {
     Estimate(estimate::EstimateArgs),
     /// Check whether this device can run a bundle or a model
     Check(check::CheckArgs),
+    /// Sign a bundle with a secret key
+    Sign(sign::SignArgs),
+    /// Create a key pair to sign bundles
+    Keygen(keygen::KeygenArgs),
     /// Measure run and dispatch times, or the tokens per second of a language model
     Bench(bench::BenchArgs),
     /// Compile a bundle's shaders with a GPU's driver, without the GPU, and report spills and refusals
@@ -96,6 +102,8 @@ pub(crate) fn run(command: Command, parser: clap::Command, out: &mut Out) -> Res
         Command::Explain(args) => explain::run(&args, out),
         Command::Estimate(args) => estimate::run(&args, out),
         Command::Check(args) => check::run(&args, out),
+        Command::Sign(args) => sign::run(&args, out),
+        Command::Keygen(args) => keygen::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
         Command::Audit(args) => audit::run(&args, out),
         Command::Diff(args) => diff::run(&args, out),

@@ -14,6 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "errors",
         "inspect",
         "runs",
+        "self_tests",
         "arrays",
         "generators",
         "chats",

@@ -2,6 +2,7 @@
 
 use super::{
     CHUNK_ALIGNMENT, HASHED_HEADER, HEADER_SIZE, Header, MAGIC, MANIFEST_LIMIT, VERSION_MAJOR, decode,
+    signature,
 };
 use crate::error::{Error, Result};
 use crate::order;
@@ -54,7 +55,7 @@ pub fn read_header(file: &[u8]) -> Result<Header> {
             "the header has another size or other reserved bytes than this version",
         ));
     }
-    if header.file_size != file.len() as u64 {
+    if header.file_size != file.len() as u64 && !signature::is_signed(file, header.file_size) {
         let reason = format!("the file has {} bytes, but the header says {}", file.len(), header.file_size);
         return Err(Error::corrupt("header", 16, reason));
     }

@@ -127,7 +127,7 @@ impl Opened {
             hash: bundle.hash().to_string(),
             bytes: header.file_size,
         };
-        Ok(Self { side, sections: SectionSizes::from_manifest(&header, bundle.manifest()), bundle })
+        Ok(Self { side, sections: SectionSizes::from_bundle(&header, &bundle), bundle })
     }
 }
 

@@ -99,6 +99,7 @@ impl Page {
             ("shaders and attachments", b.artifacts),
             ("manifest", b.manifest),
             ("padding", b.padding),
+            ("signature", b.signature),
             ("file", b.file),
         ];
         for (name, size) in rows {

@@ -11,6 +11,10 @@ pub(super) fn print(report: &Report<'_>, out: &mut Out) -> Result<()> {
     let p = &report.provenance;
     writeln!(out, "{}: bundle format {}", report.bundle, report.format)?;
     writeln!(out, "hash        {}", report.hash)?;
+    match &report.signer {
+        Some(id) => writeln!(out, "signed      by key {id}, not checked: driftc check --key PUBLIC")?,
+        None => writeln!(out, "signed      no")?,
+    }
     writeln!(out, "model       {} ({})", p.model_name, p.model_hash)?;
     writeln!(out, "compiler    driftc {} {}", p.compiler_version, p.flags.join(" "))?;
     for (key, value) in &p.notes {
@@ -22,8 +26,8 @@ pub(super) fn print(report: &Report<'_>, out: &mut Out) -> Result<()> {
     let b = &report.bytes;
     writeln!(
         out,
-        "bytes       {} = header {} + chunks {} + artifacts {} + manifest {} + padding {}",
-        b.file, b.header, b.chunks, b.artifacts, b.manifest, b.padding
+        "bytes       {} = header {} + chunks {} + artifacts {} + manifest {} + padding {} + signature {}",
+        b.file, b.header, b.chunks, b.artifacts, b.manifest, b.padding, b.signature
     )?;
     for a in &report.attachments {
         writeln!(out, "attached    {} ({})", a.name, bytes(a.bytes))?;

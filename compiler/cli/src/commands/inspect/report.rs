@@ -25,6 +25,8 @@ pub(super) struct Report<'a> {
     pub(super) bundle: String,
     pub(super) format: String,
     pub(super) hash: String,
+    /// Id of the key that the bundle names as its signer. The signature is not checked.
+    pub(super) signer: Option<String>,
     /// Origin of the bundle, with the notes that are not metadata.
     pub(super) provenance: Provenance,
     /// Metadata of the source model, by key.
@@ -125,9 +127,10 @@ pub(super) fn bundle_report(bundle: &Bundle, path: String, list_dispatches: bool
         bundle: path,
         format: format!("{}.{}", header.major, header.minor),
         hash: bundle.hash().to_string(),
+        signer: bundle.signer()?.map(|id| id.to_string()),
         provenance: without_metadata(&manifest.provenance),
         metadata: bundle.metadata().collect(),
-        bytes: SectionSizes::from_manifest(&header, manifest),
+        bytes: SectionSizes::from_bundle(&header, bundle),
         attachments: attachments(manifest),
         undeduplicated_weight_bytes: undeduplicated_weights(manifest),
         stored_weight_bytes: stored_weights(manifest),

@@ -61,6 +61,8 @@ private interface CDrift : Library {
 private val UTF8 = mapOf(Library.OPTION_STRING_ENCODING to "UTF-8")
 private val drift: CDrift by lazy { Native.load("drift", CDrift::class.java, UTF8) }
 private const val MAX_RANK = 8
+/** Size of `drift_Options`, whose last two fields are the array of trusted keys and their number. */
+private const val OPTIONS_BYTES = 72L
 private const val PORT_BYTES = 24L + 16 * MAX_RANK
 private const val VIEW_BYTES = 32L + 8 * MAX_RANK
 
@@ -76,17 +78,30 @@ class DeviceArray internal constructor(internal val id: Long) : AutoCloseable {
 /** A bundle loaded on a device. One thread at a time uses a session; a second thread gets a [DriftException]. */
 class Session private constructor(private val id: Long) : AutoCloseable {
     companion object {
-        /** Loads a bundle from a file. */
-        fun open(path: String): Session {
-            val session = LongByReference()
-            check(drift.drift_open(path, null, session))
-            return Session(session.value)
-        }
+        /**
+         * Loads a bundle from a file. With trusted keys, the bundle must be signed by one of them: public keys in minisign's
+         * format, each the base64 line or the text of the key file. An empty list refuses every bundle.
+         */
+        fun open(path: String, trustedKeys: List<String>? = null): Session =
+            open(trustedKeys) { options, session -> drift.drift_open(path, options, session) }
 
         /** Loads a bundle from memory, such as an asset of an application. */
-        fun open(bundle: ByteArray): Session {
+        fun open(bundle: ByteArray, trustedKeys: List<String>? = null): Session =
+            open(trustedKeys) { options, session -> drift.drift_open_bytes(bundle, bundle.size.toLong(), options, session) }
+
+        private fun open(trustedKeys: List<String>?, call: (Pointer?, LongByReference) -> Int): Session {
             val session = LongByReference()
-            check(drift.drift_open_bytes(bundle, bundle.size.toLong(), null, session))
+            if (trustedKeys == null) {
+                check(call(null, session))
+            } else {
+                val keys = StringArray(trustedKeys.toTypedArray(), "UTF-8")
+                Memory(OPTIONS_BYTES).use { options ->
+                    options.clear()
+                    options.setPointer(OPTIONS_BYTES - 16, keys)
+                    options.setLong(OPTIONS_BYTES - 8, trustedKeys.size.toLong())
+                    check(call(options, session))
+                }
+            }
             return Session(session.value)
         }
     }

@@ -1,0 +1,98 @@
+//! The signature of a bundle: a minisign signature of the header, as text behind the manifest.
+//!
+//! The header contains the hash of the manifest, and the manifest contains the hashes of all sections. The signature
+//! therefore covers every byte before it. Without its signature, a signed bundle is the unsigned bundle.
+
+use super::{HEADER_SIZE, read_header, section};
+use crate::error::{Error, Result};
+use std::fmt;
+
+/// Maximum size of a signature in bytes.
+pub const SIGNATURE_LIMIT: usize = 1024;
+
+const UNTRUSTED_COMMENT: &[u8] = b"untrusted comment: ";
+
+/// Number of a minisign key pair. Signatures and public keys contain it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyId(pub u64);
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016X}", self.0)
+    }
+}
+
+impl KeyId {
+    /// Reads the key id from the base64 line of a signature or a public key: bytes 2 to 9, little-endian.
+    pub fn from_base64(line: &str) -> Option<KeyId> {
+        let digits = line.as_bytes().get(..16)?.iter().map(|digit| match digit {
+            b'A'..=b'Z' => Some(digit - b'A'),
+            b'a'..=b'z' => Some(digit - b'a' + 26),
+            b'0'..=b'9' => Some(digit - b'0' + 52),
+            b'+' => Some(62),
+            b'/' => Some(63),
+            _ => None,
+        });
+        let bits = digits.into_iter().try_fold(0u128, |bits, digit| Some(bits << 6 | u128::from(digit?)))?;
+        // 16 digits are 12 bytes; the algorithm precedes the id, and two bytes follow it.
+        Some(KeyId(u64::try_from(bits >> 16 & u128::from(u64::MAX)).ok()?.swap_bytes()))
+    }
+}
+
+/// Returns the bytes that the signature signs: the header.
+pub fn signed_bytes(file: &[u8]) -> Result<&[u8]> {
+    section(file, 0, HEADER_SIZE as u64)
+}
+
+/// Returns the signature as text and the id of the key that made it, or `None` if the bundle is not signed. The
+/// signature is not checked.
+pub fn signature(file: &[u8]) -> Result<Option<(&str, KeyId)>> {
+    let size = read_header(file)?.file_size;
+    if size == file.len() as u64 {
+        return Ok(None);
+    }
+    let text =
+        section(file, size, file.len() as u64 - size).ok().and_then(|text| std::str::from_utf8(text).ok());
+    let signed = text.and_then(|text| Some((text, KeyId::from_base64(text.split('\n').nth(1)?)?)));
+    signed.map(Some).ok_or_else(|| Error::corrupt("signature", size, "the text is no minisign signature"))
+}
+
+/// True if the bytes from `start` to the end of the file look like one signature: four lines, of which the first is a
+/// comment. This check is short, because every program with the runtime contains it.
+pub(super) fn is_signed(file: &[u8], start: u64) -> bool {
+    let text = usize::try_from(start).ok().and_then(|start| file.get(start..)).unwrap_or_default();
+    text.len() <= SIGNATURE_LIMIT
+        && text.starts_with(UNTRUSTED_COMMENT)
+        && text.ends_with(b"\n")
+        && text.iter().filter(|byte| **byte == b'\n').count() == 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KeyId, is_signed};
+
+    const TEXT: &str = "untrusted comment: signature from minisign secret key\n\
+        RUQf6LRCGA9i559r3g7V1qNyJDApGip8MfqcadIgT9CuhV3EMhHoN1mGTkUidF/z7SrlQgXdy8ofjb7bNJJylDOocrCo8KLzZwo=\n\
+        trusted comment: timestamp:1633700835\tfile:test\tprehashed\n\
+        wLMDjy9FLAuxZ3q4NlEvkgtyhrr0gtTu6KC4KBJdITbbOeAi1zBIYo0v4iTgt8jJpIidRJnp94ABQkJAgAooBQ==\n";
+
+    #[test]
+    fn one_complete_signature_is_a_signature() {
+        let read = |text: &str| is_signed(text.as_bytes(), 0);
+        assert!(read(TEXT));
+        assert!(!read(&TEXT.repeat(2)));
+        for length in 0..TEXT.len() {
+            assert!(!read(&TEXT[..length]), "{length}");
+        }
+        assert!(!read(&TEXT.replace("prehashed", &"x".repeat(1024))));
+    }
+
+    #[test]
+    fn signatures_and_public_keys_state_the_same_key_id() {
+        let public = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3";
+        assert_eq!(KeyId::from_base64(public).unwrap().to_string(), "E7620F1842B4E81F");
+        assert_eq!(KeyId::from_base64(TEXT.lines().nth(1).unwrap()), KeyId::from_base64(public));
+        assert_eq!(KeyId::from_base64("RWQf6L"), None);
+        assert_eq!(KeyId::from_base64("RWQf6LRC*A9i53mlYecO4IzT"), None);
+    }
+}
