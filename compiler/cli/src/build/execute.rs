@@ -148,7 +148,7 @@ impl Builder<'_> {
     /// Returns the record of the bundle in the output folder if it has this key and this build's signature, and nobody changed
     /// it.
     fn up_to_date(&self, action: &Action, keys: &Keys) -> Option<Record> {
-        let written = self.state.written(&action.output)?;
+        let written = self.state.written(&action.name)?;
         let signer = self.signer.map(|signer| signer.id.to_string());
         let is_same = written.record.key == keys.key && written.signer == signer;
         let hash = is_same.then(|| self.state.stamps.hash(&action.output).ok())?;
@@ -165,8 +165,7 @@ impl Builder<'_> {
         std::fs::rename(&file.0, &action.output).map_err(|error| Failure::file(&action.output, &error))?;
         self.state.stamps.note(&action.output, &hash)?;
         let signer = self.signer.map(|signer| signer.id.to_string());
-        self.state.remember(&action.output, Written { record: record.clone(), file: hash, signer });
-        Ok(())
+        self.state.remember(&action.name, &Written { record: record.clone(), file: hash, signer })
     }
 }
 

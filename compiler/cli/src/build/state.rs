@@ -10,15 +10,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::build::record::Record;
 use crate::build::stamps::{Stamp, Stamps};
-use crate::failure::Result;
-use crate::output::write_file;
+use crate::failure::{Failure, Result};
+use crate::output::{make_folder, write_file};
+
+/// File that a running build locks.
+pub(crate) const LOCK: &str = "lock";
+/// File with hashes.
+const FILE: &str = "state.json";
+/// Folder with a file for each bundle that was written.
+const WRITTEN: &str = "written";
 
 /// State of a build.
 #[derive(Debug)]
 pub(crate) struct State {
-    file: PathBuf,
+    folder: PathBuf,
     pub(crate) stamps: Stamps,
-    rest: Mutex<Rest>,
+    /// Names of external data, by the hash of a model file.
+    external: Mutex<BTreeMap<String, Vec<String>>>,
 }
 
 /// Bundle in the output folder.
@@ -31,35 +39,41 @@ pub(crate) struct Written {
     pub(crate) signer: Option<String>,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Rest {
-    /// Names of external data, by the hash of a model file.
-    external: BTreeMap<String, Vec<String>>,
-    /// Bundles by path.
-    written: BTreeMap<PathBuf, Written>,
-}
-
+/// Contents of the state's file.
 #[derive(Debug, Default, Deserialize)]
 struct Stored {
     stamps: BTreeMap<PathBuf, Stamp>,
-    rest: Rest,
+    external: BTreeMap<String, Vec<String>>,
 }
 
 impl State {
-    /// Reads the state. A file that is missing or malformed counts as empty.
-    pub(crate) fn load(file: &Path) -> Self {
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        let Stored { stamps, rest } = serde_json::from_str(&text).unwrap_or_default();
-        Self { file: file.to_owned(), stamps: Stamps::new(stamps), rest: Mutex::new(rest) }
+    /// Reads the state in a folder. A file that is missing or malformed counts as empty.
+    pub(crate) fn load(folder: &Path) -> Self {
+        let text = std::fs::read_to_string(folder.join(FILE)).unwrap_or_default();
+        let Stored { stamps, external } = serde_json::from_str(&text).unwrap_or_default();
+        Self { folder: folder.to_owned(), stamps: Stamps::new(stamps), external: Mutex::new(external) }
     }
 
-    /// Writes the state for the next build.
+    /// Creates the folders of the state, and removes what an interrupted build left there. No other build may use them.
+    ///
+    /// # Errors
+    /// If a folder cannot be created or read.
+    pub(crate) fn clean(folder: &Path) -> Result<()> {
+        let written = folder.join(WRITTEN);
+        make_folder(&written)?;
+        let is_kept = |name: &str| name == FILE || name == LOCK;
+        let is_record = |name: &str| name.ends_with(".json") && !name.starts_with('.');
+        remove_files(folder, &is_kept)?;
+        remove_files(&written, &is_record)
+    }
+
+    /// Writes hashes for the next build.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub(crate) fn save(&self) -> Result<()> {
-        let stored = serde_json::json!({ "stamps": &*self.stamps.entries(), "rest": &*self.rest() });
-        write_file(&self.file, |file| serde_json::to_writer(file, &stored).map_err(Into::into))
+        let stored = serde_json::json!({ "stamps": &*self.stamps.entries(), "external": &*self.names() });
+        write_file(&self.folder.join(FILE), |file| serde_json::to_writer(file, &stored).map_err(Into::into))
     }
 
     /// Returns the names of a model's external data. `read` reads them from a model that is new.
@@ -71,25 +85,47 @@ impl State {
         model: &str,
         read: impl FnOnce() -> Result<Vec<String>>,
     ) -> Result<Vec<String>> {
-        if let Some(known) = self.rest().external.get(model) {
+        if let Some(known) = self.names().get(model) {
             return Ok(known.clone());
         }
         let names = read()?;
-        self.rest().external.insert(model.to_owned(), names.clone());
+        self.names().insert(model.to_owned(), names.clone());
         Ok(names)
     }
 
-    /// Returns the bundle that a build wrote to a path.
-    pub(crate) fn written(&self, output: &Path) -> Option<Written> {
-        self.rest().written.get(output).cloned()
+    /// Returns the bundle that a build wrote for an action.
+    pub(crate) fn written(&self, action: &str) -> Option<Written> {
+        let text = std::fs::read(self.written_path(action)).ok()?;
+        serde_json::from_slice(&text).ok()
     }
 
-    /// Remembers a bundle that was written.
-    pub(crate) fn remember(&self, output: &Path, written: Written) {
-        self.rest().written.insert(output.to_owned(), written);
+    /// Notes the bundle that was written for an action. The note is a file of its own, so an interruption loses nothing.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn remember(&self, action: &str, written: &Written) -> Result<()> {
+        write_file(&self.written_path(action), |file| {
+            serde_json::to_writer(file, written).map_err(Into::into)
+        })
     }
 
-    fn rest(&self) -> MutexGuard<'_, Rest> {
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    fn written_path(&self, action: &str) -> PathBuf {
+        self.folder.join(WRITTEN).join(format!("{action}.json"))
     }
+
+    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Vec<String>>> {
+        self.external.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes the files of a folder whose names are not kept.
+fn remove_files(folder: &Path, is_kept: &dyn Fn(&str) -> bool) -> Result<()> {
+    let entries = std::fs::read_dir(folder).map_err(|error| Failure::file(folder, &error))?;
+    for entry in entries.flatten() {
+        if !is_kept(&entry.file_name().to_string_lossy()) {
+            // A folder stays.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
 }

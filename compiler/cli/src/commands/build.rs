@@ -18,7 +18,7 @@ use crate::build::observer::{Bars, Events, event};
 use crate::build::outcome::{Event, Finished, Totals};
 use crate::build::report::{BundleResult, Report};
 use crate::build::shared_cache::SharedCache;
-use crate::build::state::State;
+use crate::build::state::{LOCK, State};
 use crate::cache::make_private;
 use crate::environment::SHARED_CACHE;
 use crate::failure::{Failure, Result};
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &BuildArgs, out: &mut Out) -> Result<()> {
     }
     let lock = lock.unwrap_or_default();
     if args.dry_run {
-        let state = State::load(&state_file(&manifest.output));
+        let state = State::load(&manifest.output.join(STATE_FOLDER));
         return dry_run(&selected, &state, args.json, out);
     }
     // Asks for the password, so it comes before the work.
@@ -126,29 +126,16 @@ impl OutputFolder {
     fn open(folder: &Path) -> Result<Self> {
         let inner = folder.join(STATE_FOLDER);
         make_folder(&inner)?;
-        let path = inner.join("lock");
+        let path = inner.join(LOCK);
         let failed = |error: std::io::Error| Failure::file(&path, &error);
         let lock = File::create(&path).map_err(failed)?;
         if lock.try_lock().is_err() {
             note(&format!("waiting for another build that writes to {}", folder.display()));
             lock.lock().map_err(failed)?;
         }
-        let left = std::fs::read_dir(&inner).map_err(|error| Failure::file(&inner, &error))?;
-        for entry in left.flatten() {
-            let name = entry.file_name();
-            if name != "lock" && name != STATE_FILE {
-                let _ = std::fs::remove_file(entry.path());
-            }
-        }
-        Ok(Self { state: State::load(&state_file(folder)), _lock: lock })
+        State::clean(&inner)?;
+        Ok(Self { state: State::load(&inner), _lock: lock })
     }
-}
-
-/// Name of the state in its folder.
-const STATE_FILE: &str = "state.json";
-
-fn state_file(output: &Path) -> PathBuf {
-    output.join(STATE_FOLDER).join(STATE_FILE)
 }
 
 /// Returns the actions that `--only` names, or all.
@@ -183,7 +170,7 @@ fn dry_run(actions: &[&Action], state: &State, json: bool, out: &mut Out) -> Res
     let mut rows = vec![["bundle", "key", "state", "command"].map(str::to_owned).to_vec()];
     for action in actions {
         let keys = keys(action, &compiler, state)?;
-        let written = state.written(&action.output).filter(|written| written.record.key == keys.key);
+        let written = state.written(&action.name).filter(|written| written.record.key == keys.key);
         let is_written = written
             .is_some_and(|written| state.stamps.hash(&action.output).is_ok_and(|hash| hash == written.file));
         let state = if is_written { "up to date" } else { "to do" };
