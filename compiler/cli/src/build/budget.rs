@@ -63,9 +63,10 @@ impl Budget {
             };
             for function in &target.functions {
                 if let Some(limit) =
-                    limits.of(&function.name).filter(|limit| function.estimated_ns > limit * 1e6)
+                    limits.of(&function.name).filter(|limit| function.estimated_ns as f64 > limit * 1e6)
                 {
-                    let (estimated, limit) = (nanoseconds(function.estimated_ns), nanoseconds(limit * 1e6));
+                    let (estimated, limit) =
+                        (nanoseconds(function.estimated_ns as f64), nanoseconds(limit * 1e6));
                     exceeded.push(format!(
                         "{} for {name} takes {estimated} by estimate; the budget is {limit}",
                         function.name
@@ -88,7 +89,7 @@ mod tests {
     use crate::build::record::{FunctionRecord, Record, TargetRecord};
 
     fn record() -> Record {
-        let functions = vec![FunctionRecord { name: "main".into(), estimated_ns: 2e6 }];
+        let functions = vec![FunctionRecord { name: "main".into(), estimated_ns: 2_000_000 }];
         let targets = vec![TargetRecord { target: "android-15".into(), memory: 4096, functions }];
         Record { key: String::new(), bundle: "00".into(), bytes: 1000, targets, notes: Vec::new() }
     }

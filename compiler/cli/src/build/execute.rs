@@ -126,7 +126,7 @@ impl Builder<'_> {
             functions: target
                 .estimates
                 .iter()
-                .map(|f| FunctionRecord { name: f.function.clone(), estimated_ns: f.ns })
+                .map(|f| FunctionRecord { name: f.function.clone(), estimated_ns: f.ns.round() as u64 })
                 .collect(),
         });
         let record = Record {

@@ -151,8 +151,10 @@ fn rows(page: &mut String, bundle: &BundleReport) {
         let memory = with_locked(bytes(target.memory), before.map(|t| bytes(t.memory)));
         let times = target.functions.iter().map(|function| {
             let before = before.and_then(|t| t.functions.iter().find(|f| f.name == function.name));
-            let time =
-                with_locked(nanoseconds(function.estimated_ns), before.map(|f| nanoseconds(f.estimated_ns)));
+            let time = with_locked(
+                nanoseconds(function.estimated_ns as f64),
+                before.map(|f| nanoseconds(f.estimated_ns as f64)),
+            );
             format!("{} {time}", function.name)
         });
         let times = times.collect::<Vec<_>>().join(", ");
