@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use drift_tests::settings::Scope;
 
-use crate::fixture::text;
+use crate::fixture::{model, text};
 use crate::project::{Project, count};
 
 #[test]
@@ -40,5 +41,43 @@ fn a_killed_build_is_resumed() {
         assert_eq!(project.bytes("drift.lock"), undisturbed.bytes("drift.lock"));
         std::fs::remove_dir_all(project.path("bundles")).unwrap();
         std::fs::remove_file(project.path("drift.lock")).unwrap();
+    }
+}
+
+#[test]
+fn a_model_that_changes_meanwhile_makes_no_wrong_bundle() {
+    let contents = ["Add", "Mul"].map(|operator| model(&[(operator, &["a", "b"], "y")]));
+    let right = [0, 1].map(|index| {
+        let project = Project::new();
+        project.write("first.onnx", &contents[index]);
+        assert!(project.build(&[]).status.success());
+        project.bundles()
+    });
+    let project = Project::new();
+    let path = project.path("first.onnx");
+    for _ in 0..4 {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for turn in (0..2).cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
+                    std::fs::write(&path, &contents[turn]).unwrap();
+                    std::thread::sleep(Duration::from_millis(3));
+                }
+            });
+            let built = project.build(&[]);
+            stop.store(true, Ordering::Relaxed);
+            let out = text(&built.stdout);
+            let failures = out.lines().filter(|line| line.starts_with("failed: "));
+            for line in failures {
+                let known = ["changed while it was built", "first.onnx"];
+                assert!(known.iter().any(|part| line.contains(part)), "{out}");
+            }
+        });
+        for index in [0, 1] {
+            project.write("first.onnx", &contents[index]);
+            let built = project.build(&[]);
+            assert!(built.status.success(), "{}", text(&built.stdout));
+            assert!(project.bundles() == right[index], "a cache has a bundle of another model");
+        }
     }
 }
