@@ -1,5 +1,6 @@
 //! `driftc build`: makes the bundles of a manifest.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::build::keys::{compiler_hash, keys};
 use crate::build::lock::{Lock, lock_path};
 use crate::build::manifest::{MANIFEST, Manifest};
 use crate::build::observer::{Bars, Events, event};
-use crate::build::outcome::{Event, Finished, Totals};
+use crate::build::outcome::{Event, Finished, Status, Totals};
 use crate::build::report::{BundleResult, Report};
 use crate::build::shared_cache::SharedCache;
 use crate::build::state::{LOCK, State};
@@ -264,9 +265,25 @@ fn finish(
         event(&Event::Done(totals))?;
         wrong.iter().for_each(|line| eprintln!("{line}"));
     } else {
+        show_model_notes(actions, outcomes);
         let n = actions.len();
         writeln!(out, "{n} bundle{}: {totals}", if n == 1 { "" } else { "s" })?;
         wrong.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     }
     if wrong.is_empty() { Ok(()) } else { Err(Failure::reported()) }
+}
+
+/// Prints the compiler's notes about new bundles, once for each model.
+fn show_model_notes(actions: &[&Action], outcomes: &[Result<Finished>]) {
+    let mut shown = BTreeSet::new();
+    for (action, outcome) in actions.iter().zip(outcomes) {
+        let Some(done) = outcome.as_ref().ok().filter(|done| done.status != Status::UpToDate) else {
+            continue;
+        };
+        for text in &done.record.notes {
+            if shown.insert((&action.model, text)) {
+                note(&format!("{}: {text}", action.model));
+            }
+        }
+    }
 }
