@@ -22,8 +22,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use crate::ir::storage::Storage as StorageKind;
-pub use builtin::{BUILTIN, COSTS, STATIC_FACTS, names};
+pub use builtin::names;
 use costs::{Costs, Fit};
+pub use drift_targets::{BUILTIN, COSTS, STATIC_FACTS};
 pub use error::TargetError;
 pub use probe::from_device;
 use quirks::Fault;

@@ -11,8 +11,6 @@ use crate::environment::DRIVERS;
 use crate::failure::{Failure, Result};
 use crate::session::DeviceArgs;
 
-const TABLE: &str = include_str!("../../../targets/drivers/drivers.toml");
-
 /// The table of drivers.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -92,7 +90,8 @@ pub(crate) enum Fact {
 
 /// Returns the table of drivers.
 pub(crate) fn table() -> Result<DriverTable> {
-    toml::from_str(TABLE).map_err(|e| Failure::input(format!("targets/drivers/drivers.toml: {e}")))
+    toml::from_str(drift_targets::DRIVERS)
+        .map_err(|e| Failure::input(format!("targets/drivers/drivers.toml: {e}")))
 }
 
 impl DriverTable {

@@ -12,7 +12,9 @@ use serde::de::value::{Error, MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
 use serde::{Deserialize, Serialize, forward_to_deserialize_any};
 
-use super::{TargetError, builtin};
+use drift_targets::GENERIC_COSTS;
+
+use super::TargetError;
 
 /// Value of a cost parameter: one number or a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -146,7 +148,7 @@ static GENERIC: LazyLock<Costs> = LazyLock::new(|| {
     struct File {
         costs: Costs,
     }
-    toml::from_str::<File>(builtin::GENERIC_COSTS).map(|file| file.costs).unwrap_or_default()
+    toml::from_str::<File>(GENERIC_COSTS).map(|file| file.costs).unwrap_or_default()
 });
 
 /// Returns the generic cost parameters, for devices without measurements.

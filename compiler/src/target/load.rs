@@ -81,7 +81,7 @@ pub(super) fn from_toml(text: &str, origin: &str) -> Result<TargetProfile, Targe
 fn resolve(place: Place, text: &str) -> Result<TargetProfile, TargetError> {
     let mut layers = chain(place, text)?;
     layers.reverse();
-    let mut merged = costs_table(builtin::GENERIC_COSTS, "targets/costs/generic.toml")?;
+    let mut merged = costs_table(drift_targets::GENERIC_COSTS, "targets/costs/generic.toml")?;
     spread_sources(&mut merged, "targets/costs/generic.toml")?;
     let mut profile = None;
     for layer in layers {
