@@ -212,6 +212,7 @@ fn fleet() -> Result<(), Failed> {
     let mut command = Command::new(&python);
     command.arg(package.join("tests/test_fleet.py")).arg(scratch.path());
     command.env("PYTHONPATH", &package).env("DRIFTC", env!("CARGO_BIN_EXE_driftc"));
+    command.env("DRIFT_LIBRARY", std::env::current_exe()?.with_file_name("libdrift.so"));
     print!("{}", done(&mut command)?);
     Ok(())
 }
