@@ -118,11 +118,7 @@ impl Builder<'_> {
         let targets = report.targets.iter().map(|target| TargetRecord {
             target: target.target.clone(),
             memory: target.estimates.iter().map(|function| function.memory).max().unwrap_or(0),
-            functions: target
-                .estimates
-                .iter()
-                .map(|f| FunctionRecord { name: f.function.clone(), estimated_ns: f.ns })
-                .collect(),
+            functions: target.estimates.iter().map(|f| FunctionRecord::new(&f.function, f.ns)).collect(),
         });
         let record = Record {
             key: keys.key.clone(),

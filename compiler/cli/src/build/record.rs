@@ -34,8 +34,16 @@ pub(crate) struct TargetRecord {
 #[serde(deny_unknown_fields)]
 pub(crate) struct FunctionRecord {
     pub(crate) name: String,
-    /// Estimated time of a run at the largest sizes, in nanoseconds.
+    /// Estimated time of a run at the largest sizes, in nanoseconds with one decimal place.
     pub(crate) estimated_ns: f64,
+}
+
+impl FunctionRecord {
+    /// Makes the figures of a function. The time is rounded, because the JSON parser may change the last digit of a number
+    /// with 17 digits. A bundle from a cache must have the same figures as a new bundle.
+    pub(crate) fn new(name: &str, ns: f64) -> Self {
+        Self { name: name.to_owned(), estimated_ns: (ns * 10.0).round() / 10.0 }
+    }
 }
 
 impl Record {
@@ -51,4 +59,19 @@ impl Record {
 /// True if the text is a BLAKE3 hash in hexadecimal digits.
 pub(crate) fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FunctionRecord;
+
+    #[test]
+    fn figures_stay_equal_in_a_cache() {
+        for ns in [500_366.037_774_220_1, 123_505.997_500_168_07, 415_563.899_999_999_97, 0.04, 9.5e11] {
+            let record = FunctionRecord::new("main", ns);
+            let text = serde_json::to_string(&record).unwrap();
+            assert_eq!(serde_json::from_str::<FunctionRecord>(&text).unwrap(), record);
+            assert!((record.estimated_ns - ns).abs() <= 0.051);
+        }
+    }
 }
