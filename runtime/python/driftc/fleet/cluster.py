@@ -32,7 +32,7 @@ def connected(address: str | None, workers: int | None, upload: bool) -> Iterato
     if address is not None:
         options["address"] = address
     elif workers is not None:
-        options |= {"num_cpus": workers, "include_dashboard": False}
+        options |= {"address": "local", "num_cpus": workers, "include_dashboard": False}
     if upload:
         options["runtime_env"] = {"working_dir": os.getcwd(), "excludes": [".git", "/bundles/", "*.drift"]}
     # Ray prints messages about workers to standard output, which is for events.
