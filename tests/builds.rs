@@ -175,3 +175,35 @@ fn signed_builds_have_the_bundles_of_unsigned_ones() {
     let checked = project.driftc(&["check", "bundles/second.all.drift", "--key", "team.pub"]);
     assert_eq!(checked.status.code(), Some(1));
 }
+
+#[test]
+fn another_output_folder_leaves_the_project_as_it_is() {
+    let project = Project::new();
+    let built = project.build(&["--output", "elsewhere/out", "--no-lock"]);
+    assert_eq!(built.status.code(), Some(0), "{}", text(&built.stderr));
+    assert!(!project.path("drift.lock").exists() && !project.path("bundles").exists());
+    assert!(project.build(&[]).status.success());
+    assert_eq!(project.bytes("elsewhere/out/second.all.drift"), project.bytes("bundles/second.all.drift"));
+    assert_eq!(count(&project.build(&["--json", "-o", "elsewhere/out"]), "up-to-date"), 5);
+}
+
+#[test]
+fn a_dry_run_lists_the_input_files() {
+    let project = Project::new();
+    project.write("labels.txt", b"cat\n");
+    project.write("base.toml", b"inherits = \"lavapipe\"\nname = \"base\"\n");
+    project.write("lavapipe.toml", b"inherits = \"./base.toml\"\nname = \"mine\"\n");
+    project.write("more.toml", b"[targets]\nother = [\"lavapipe\"]\n");
+    let manifest = text(&project.bytes("drift.toml"));
+    project.write("drift.toml", format!("include = [\"more.toml\"]\n{manifest}").as_bytes());
+    let actions = project.dry_run();
+    let files = |name: &str| -> Vec<String> {
+        let action = actions.iter().find(|action| action["action"] == name).unwrap();
+        let paths: Vec<std::path::PathBuf> = serde_json::from_value(action["input_files"].clone()).unwrap();
+        paths.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(files("first.small"), ["drift.toml", "more.toml", "first.onnx", "labels.txt"]);
+    let own = ["drift.toml", "more.toml", "second.onnx", "labels.txt", "lavapipe.toml", "base.toml"];
+    assert_eq!(files("second.f16"), own);
+    assert_eq!(actions[0]["model"], "first");
+}

@@ -79,6 +79,7 @@ fn files_and_soname(prefix: &Path, named: &Path) -> Result<(), Failed> {
     list(prefix, prefix, &mut found)?;
     let expected = [
         "include/drift.h".to_owned(),
+        "lib/cmake/drift/drift-bundles.cmake".to_owned(),
         "lib/cmake/drift/drift-config-version.cmake".to_owned(),
         "lib/cmake/drift/drift-config.cmake".to_owned(),
         "lib/libdrift.a".to_owned(),

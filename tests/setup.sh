@@ -114,6 +114,13 @@ prepare_tests() {
         echo "$store_package" >"$target/setup/store"
     fi
 
+    # Schemas of actions and workflows, for the test of the GitHub action.
+    schema_package=check-jsonschema==0.39.0
+    if [ "$(cat "$target/setup/schemas" 2>/dev/null)" != "$schema_package" ]; then
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$schema_package"
+        echo "$schema_package" >"$target/setup/schemas"
+    fi
+
     # A software driver and SPIRV-Tools with cooperative matrices, where the system's have none.
     installed=$(dpkg-query -W -f '${Version}' mesa-vulkan-drivers 2>/dev/null || true)
     if [ -n "$installed" ] && dpkg --compare-versions "$installed" lt 26.1; then

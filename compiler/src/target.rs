@@ -18,6 +18,7 @@ pub mod static_facts;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -450,6 +451,12 @@ impl TargetProfile {
     /// An argument that ends in `.toml` or contains a path separator is a file.
     pub fn load(name_or_path: &str) -> Result<TargetProfile, TargetError> {
         load::load(name_or_path)
+    }
+
+    /// Returns the files that [`TargetProfile::load`] reads for the path of a profile: its file, its ancestors' files, and the
+    /// files of cost parameters and static facts beside them. Built-in profiles have no files.
+    pub fn files(path: &str) -> Result<Vec<PathBuf>, TargetError> {
+        load::files(path)
     }
 
     /// Parses a profile from TOML. Error messages name `origin` as the profile's file. A relative path in `inherits` is relative

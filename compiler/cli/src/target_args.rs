@@ -53,6 +53,7 @@ fn profile_of_this_device(device: &DeviceArgs) -> Result<TargetProfile> {
     Ok(TargetProfile::from_toml(&text, "this device")?)
 }
 
-fn is_path(name: &str) -> bool {
+/// True if a target is the path of a profile.
+pub(crate) fn is_path(name: &str) -> bool {
     name.ends_with(".toml") || name.contains(['/', '\\'])
 }

@@ -5,7 +5,7 @@
 //! single fields before merging, so that a parent's source never applies to a child's number. The accuracy of a fit
 //! (`fit`) is not inherited.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -60,6 +60,22 @@ pub(super) fn load(name_or_path: &str) -> Result<TargetProfile, TargetError> {
     };
     let text = read(&place)?;
     resolve(place, &text)
+}
+
+/// Returns the files of a profile and its ancestors, with the files beside them. Built-in profiles have no files.
+pub(super) fn files(path: &str) -> Result<Vec<PathBuf>, TargetError> {
+    let place = locate(path, None)?;
+    let text = read(&place)?;
+    let mut files = Vec::new();
+    for layer in chain(place, &text)? {
+        if let Place::File(path) = layer.place {
+            let path = PathBuf::from(path);
+            let beside = ["costs", "static"].map(|folder| path_beside(&path, folder));
+            files.push(path);
+            files.extend(beside.into_iter().filter(|file| file.is_file()));
+        }
+    }
+    Ok(files)
 }
 
 /// Adds the name of a similar profile or device to the help of an error about an unknown target.
@@ -202,13 +218,16 @@ fn beside(
         }
         Place::File(path) => Path::new(path),
     };
-    let folder = path.parent().unwrap_or(Path::new("")).join(folder);
-    let beside = folder.join(path.file_name().unwrap_or_default());
+    let beside = path_beside(path, folder);
     if !beside.is_file() {
         return Ok(None);
     }
     let file = beside.display().to_string();
     Ok(Some((read(&Place::File(file.clone()))?, file)))
+}
+
+fn path_beside(profile: &Path, folder: &str) -> PathBuf {
+    profile.parent().unwrap_or(Path::new("")).join(folder).join(profile.file_name().unwrap_or_default())
 }
 
 /// Parses a file of fitted cost parameters, and rejects other fields.

@@ -15,7 +15,7 @@ use crate::build::budget::Budget;
 use crate::build::manifest::{Artifact, Manifest, Model, folder_of, matches};
 use crate::commands::compile::CompileArgs;
 use crate::failure::{Failure, Result};
-use crate::target_args::load_target;
+use crate::target_args::{is_path, load_target};
 
 /// Extension of bundles.
 const EXTENSION: &str = "drift";
@@ -162,7 +162,7 @@ fn targets_of(
     let mut targets: Vec<Target> = Vec::new();
     let folder = folder_of(&model.file);
     let mut add = |name: &str, folder: &Path| -> Result<()> {
-        let word = match name.ends_with(".toml") || name.contains(['/', '\\']) {
+        let word = match is_path(name) {
             true => folder.join(name).display().to_string(),
             false => name.to_owned(),
         };

@@ -15,10 +15,10 @@ use drift_runtime::Bundle;
 use crate::build::actions::Action;
 use crate::build::cache::{Cache, Place};
 use crate::build::imports::Imports;
-use crate::build::keys::{Keys, keys};
+use crate::build::keys::{Keys, input_files, keys};
 use crate::build::outcome::{Finished, Status};
 use crate::build::record::{FunctionRecord, Record, TargetRecord};
-use crate::build::stamps::hash_file;
+use crate::build::stamps::{Look, Looks, changed, check_same, hash_file};
 use crate::build::state::{State, Written};
 use crate::commands::compile::compile;
 use crate::failure::{Failure, Result};
@@ -94,7 +94,8 @@ impl Builder<'_> {
 
     fn action(&self, action: &Action, imports: &Imports, observer: &dyn Observer) -> Result<Finished> {
         let start = Instant::now();
-        let keys = self::keys(action, self.compiler, self.state)?;
+        let looks = self.looks(action)?;
+        let keys = keys(action, self.compiler, self.state)?;
         let done = |status, record| {
             let seconds = start.elapsed().as_secs_f64();
             Ok(Finished { status, keys: keys.clone(), record, seconds })
@@ -116,7 +117,7 @@ impl Builder<'_> {
         }
         let model = imports.get(action);
         observer.stage(action, "importing");
-        let (model, references) = (model.model(action)?, model.references());
+        let (model, references) = (model.model(action, &looks)?, model.references());
         let args = action.args.writing_to(&file.0);
         let report =
             compile(&args, &action.targets, model, references, &|stage| observer.stage(action, stage))?;
@@ -136,13 +137,20 @@ impl Builder<'_> {
             targets: targets.collect(),
             notes: report.notes,
         };
-        if self::keys(action, self.compiler, self.state)? != keys {
-            return Err(Failure::input("the model or another input changed while it was built")
-                .help("build again when nothing writes to the files"));
+        let now = self.looks(action)?;
+        check_same(&looks, &now)?;
+        if looks.len() != now.len() {
+            return Err(changed(&action.args.model.path));
         }
         self.cache.keep(&keys.key, &record, &file.0);
         self.publish(action, &record, &file)?;
         done(Status::Built, record)
+    }
+
+    /// Returns the looks of the files that an action reads.
+    fn looks(&self, action: &Action) -> Result<Looks> {
+        let files = input_files(action, self.state)?;
+        files.into_iter().map(|path| Look::of(&path).map(|look| (path, look))).collect()
     }
 
     /// Returns the record of the bundle in the output folder if it has this key and this build's signature, and nobody changed

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use driftc::self_test::References;
 
 use crate::build::actions::Action;
+use crate::build::stamps::{Looks, check_same};
 use crate::failure::Result;
 use crate::model::Loaded;
 
@@ -28,21 +29,22 @@ pub(crate) struct Shared(Arc<Cell>);
 
 #[derive(Debug, Default)]
 struct Cell {
-    model: OnceLock<Result<Loaded>>,
+    model: OnceLock<Result<(Loaded, Looks)>>,
     references: References,
 }
 
 impl Shared {
-    /// Returns the model.
+    /// Returns the model. `looks` are the looks of the action's files, from before its key was computed.
     ///
     /// # Errors
-    /// If the import failed.
-    pub(crate) fn model(&self, action: &Action) -> Result<&Loaded> {
-        self.0.model.get_or_init(|| action.args.model.load()).as_ref().map_err(Clone::clone)
+    /// If the import failed, or a file has changed since the import.
+    pub(crate) fn model(&self, action: &Action, looks: &Looks) -> Result<&Loaded> {
+        let imported = self.0.model.get_or_init(|| Ok((action.args.model.load()?, looks.clone())));
+        let (model, at_import) = imported.as_ref().map_err(Clone::clone)?;
+        check_same(at_import, looks)?;
+        Ok(model)
     }
-}
 
-impl Shared {
     /// Results of the CPU reference for self-tests.
     pub(crate) fn references(&self) -> &References {
         &self.0.references

@@ -6,12 +6,14 @@
 use std::path::{Path, PathBuf};
 
 use driftc::import::onnx;
+use driftc::target::TargetProfile;
 
 use crate::build::actions::Action;
 use crate::build::arguments::Value;
 use crate::build::state::State;
 use crate::failure::{Failure, Result};
 use crate::model_args::ModelArgs;
+use crate::target_args::is_path;
 
 /// First part of every hash. It changes with the meaning of the following parts.
 const VERSION: &str = "driftc build 1";
@@ -85,6 +87,24 @@ pub(crate) fn keys(action: &Action, compiler: &str, state: &State) -> Result<Key
     parts.add(&inputs);
     parts.add(compiler);
     Ok(Keys { key: parts.hex(), inputs })
+}
+
+/// Returns the files that an action reads: its model's files, files of arguments, and files of target profiles.
+///
+/// # Errors
+/// If a file cannot be read.
+pub(crate) fn input_files(action: &Action, state: &State) -> Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> =
+        model_files(&action.args.model, state)?.into_iter().map(|file| file.path).collect();
+    for argument in &action.arguments {
+        if let Value::File(_, path) = &argument.value {
+            files.push(path.clone());
+        }
+    }
+    for target in action.args.targets.iter().filter(|target| is_path(target)) {
+        files.extend(TargetProfile::files(target)?);
+    }
+    Ok(files)
 }
 
 /// File of a model, with the name by which the importer finds it.

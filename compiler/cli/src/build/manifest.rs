@@ -22,6 +22,8 @@ const OUTPUT_FOLDER: &str = "bundles";
 pub(crate) struct Manifest {
     /// Path of the manifest.
     pub(crate) path: PathBuf,
+    /// The manifest and the files that it includes.
+    pub(crate) files: Vec<PathBuf>,
     /// Folder of the bundles.
     pub(crate) output: PathBuf,
     /// Groups of targets by name.
@@ -150,6 +152,7 @@ impl Manifest {
     pub(crate) fn load(path: &Path) -> Result<Self> {
         let mut manifest = Self {
             path: path.to_owned(),
+            files: Vec::new(),
             output: folder_of(path).join(OUTPUT_FOLDER),
             targets: BTreeMap::new(),
             models: Vec::new(),
@@ -169,6 +172,7 @@ impl Manifest {
     /// Adds the contents of a file, and of the files that it includes. `open` has the files that are being read.
     fn add(&mut self, file: File, path: &Path, open: &mut Vec<PathBuf>) -> Result<()> {
         let folder = folder_of(path);
+        self.files.push(path.to_owned());
         for include in &file.include {
             for included in matches(&folder, include, path)? {
                 let id = identity(&included)?;

@@ -38,6 +38,18 @@ pub(crate) struct Look {
     inode: u64,
 }
 
+/// Properties of several files.
+pub(crate) type Looks = BTreeMap<PathBuf, Look>;
+
+/// Checks that the files that two lists share have not changed between them.
+///
+/// # Errors
+/// If a file has changed. A file that changed and changed back counts, because its times are new.
+pub(crate) fn check_same(before: &Looks, after: &Looks) -> Result<()> {
+    let differs = |(path, look): &(&PathBuf, &Look)| after.get(*path).is_some_and(|now| now != *look);
+    before.iter().find(differs).map_or(Ok(()), |(path, _)| Err(changed(path)))
+}
+
 impl Look {
     /// Reads the properties of a file.
     ///

@@ -12,7 +12,7 @@ use crate::build::arguments::Argument;
 use crate::build::cache::Cache;
 use crate::build::execute::Builder;
 use crate::build::init::init;
-use crate::build::keys::{compiler_hash, keys};
+use crate::build::keys::{compiler_hash, input_files, keys};
 use crate::build::lock::{Lock, lock_path};
 use crate::build::manifest::{MANIFEST, Manifest};
 use crate::build::observer::{Bars, Events, event};
@@ -45,12 +45,18 @@ pub(crate) struct BuildArgs {
     /// Make N bundles at once, with identical results for any number (default: one per processor)
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
+    /// Write the bundles to this folder instead of the manifest's
+    #[arg(short, long = "output", value_name = "DIR")]
+    output_folder: Option<PathBuf>,
     /// List the bundles with their keys, and compile nothing
     #[arg(long)]
     dry_run: bool,
     /// Fail if a bundle differs from the lock file, and leave the lock file as it is
     #[arg(long)]
     locked: bool,
+    /// Leave the lock file as it is
+    #[arg(long, conflicts_with = "locked")]
+    no_lock: bool,
     /// Keep bundles for later builds in this folder instead of the user's cache folder
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
@@ -74,7 +80,8 @@ pub(crate) fn run(args: &BuildArgs, out: &mut Out) -> Result<()> {
         init(&args.manifest, &args.init)?;
         return Ok(writeln!(out, "wrote {}", args.manifest.display())?);
     }
-    let manifest = Manifest::load(&args.manifest)?;
+    let mut manifest = Manifest::load(&args.manifest)?;
+    manifest.output = args.output_folder.clone().unwrap_or(manifest.output);
     let all = actions(&manifest)?;
     let selected = selected(&all, &args.only)?;
     let lock = Lock::load(&lock_path(&manifest.path))?;
@@ -85,7 +92,7 @@ pub(crate) fn run(args: &BuildArgs, out: &mut Out) -> Result<()> {
     let lock = lock.unwrap_or_default();
     if args.dry_run {
         let state = State::load(&manifest.output.join(STATE_FOLDER));
-        return dry_run(&selected, &state, args.json, out);
+        return dry_run(&manifest, &selected, &state, args.json, out);
     }
     // Asks for the password, so it comes before the work.
     let signer = args.sign.as_deref().map(read_signer).transpose()?;
@@ -110,7 +117,7 @@ pub(crate) fn run(args: &BuildArgs, out: &mut Out) -> Result<()> {
     let report = Report::new(selected.iter().copied().zip(&outcomes), &lock);
     let is_whole = selected.len() == all.len();
     write_report(&report, &manifest, is_whole)?;
-    if !args.locked {
+    if !args.locked && !args.no_lock {
         updated(lock, &report, is_whole).save(&lock_path(&manifest.path))?;
     }
     finish(args, &report, &selected, &outcomes, out)
@@ -166,7 +173,7 @@ fn cache(args: &BuildArgs) -> Result<Cache> {
 }
 
 /// Prints the actions with their keys, and whether the output folder has their bundles.
-fn dry_run(actions: &[&Action], state: &State, json: bool, out: &mut Out) -> Result<()> {
+fn dry_run(manifest: &Manifest, actions: &[&Action], state: &State, json: bool, out: &mut Out) -> Result<()> {
     let compiler = compiler_hash(state)?;
     let mut rows = vec![["bundle", "key", "state", "command"].map(str::to_owned).to_vec()];
     for action in actions {
@@ -174,17 +181,19 @@ fn dry_run(actions: &[&Action], state: &State, json: bool, out: &mut Out) -> Res
         let written = state.written(&action.name).filter(|written| written.record.key == keys.key);
         let is_written = written
             .is_some_and(|written| state.stamps.hash(&action.output).is_ok_and(|hash| hash == written.file));
-        let state = if is_written { "up to date" } else { "to do" };
+        let progress = if is_written { "up to date" } else { "to do" };
         let command = command_line(action);
         if json {
+            let mut files = manifest.files.clone();
+            files.extend(input_files(action, state)?);
             let line = serde_json::json!({
-                "action": action.name, "key": keys.key, "inputs": keys.inputs, "output": action.output,
-                "up_to_date": is_written, "command": command,
+                "action": action.name, "model": action.model, "key": keys.key, "inputs": keys.inputs,
+                "input_files": files, "output": action.output, "up_to_date": is_written, "command": command,
             });
             writeln!(out, "{line}")?;
         }
         let short = keys.key.get(..16).unwrap_or_default().to_owned();
-        rows.push(vec![action.name.clone(), short, state.to_owned(), shell(&command)]);
+        rows.push(vec![action.name.clone(), short, progress.to_owned(), shell(&command)]);
     }
     if json { Ok(()) } else { out.table(&[], &rows) }
 }
@@ -247,8 +256,13 @@ fn finish(
             BundleResult::Failed { error, help } => {
                 wrong.push(format!("failed: {}: {}", bundle.name, error.join(": ")));
                 wrong.extend(help.iter().map(|help| format!("  help: {help}")));
-                let again = ["driftc", "build", &args.manifest.display().to_string(), "--only", &bundle.name];
-                wrong.push(format!("  repeat: {}", shell(&again.map(str::to_owned))));
+                let manifest = args.manifest.display().to_string();
+                let mut again =
+                    ["driftc", "build", &manifest, "--only", &bundle.name].map(str::to_owned).to_vec();
+                if let Some(folder) = &args.output_folder {
+                    again.extend(["--output".to_owned(), folder.display().to_string()]);
+                }
+                wrong.push(format!("  repeat: {}", shell(&again)));
             }
             BundleResult::Made(made) => {
                 let over =
