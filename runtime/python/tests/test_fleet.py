@@ -84,7 +84,7 @@ class Fleet(unittest.TestCase):
             self.assertTrue(line.startswith("{"), line)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    def test_1_files_equal_those_of_a_local_build(self):
+    def test_1_files_equal_a_local_build(self):
         local = manifest(FOLDER / "local")
         command = [os.environ["REAL_DRIFTC"], "build", local, "--no-cache", "--jobs", "2", "--json"]
         built = self.events(subprocess.run(command, capture_output=True, text=True, check=False))
