@@ -132,6 +132,12 @@ class Fleet(unittest.TestCase):
 
     def test_5_measurements_run_on_the_node_with_the_device(self):
         path = manifest(FOLDER / "measured", MODELS[:1])
+        missing = self.fleet(path, "--measure", "check")
+        self.assertIn("build the bundles before --measure check", missing.stderr)
+        only = ["--only", f"{MODELS[0].stem}.one.lavapipe"]
+        self.events(self.fleet(path, *only))
+        checked = self.events(self.fleet(path, *only, "--measure", "check"))
+        self.assertEqual(checked[-1]["errors"], [])
         done = self.fleet(path, "--measure", "tune", "--minutes", "0.1")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("no node has the resource target:adreno-750", done.stderr)

@@ -25,6 +25,7 @@ def build(args: argparse.Namespace, options: Sequence[str]) -> int:
         _build_on_cluster(args, missing, results, progress)
     command = [program(), "build", str(args.manifest), *options, "--cache-dir", str(args.results)]
     command += ["--shared-cache", args.shared_cache] if args.shared_cache else []
+    command += ["--sign", args.sign] if args.sign else []
     command += [option for option in ("--locked", "--no-lock") if getattr(args, option[2:].replace("-", "_"))]
     return subprocess.call([*command, *(["--json"] if args.json else [])])
 

@@ -136,9 +136,3 @@ def _model_words(command: Sequence[str]) -> list[str]:
         for _ in range(values or 0):
             next(words, None)
     return kept
-
-
-def has_self_test() -> bool:
-    """True if `driftc check` can run the self-test of a bundle."""
-    shown = subprocess.run([program(), "check", "--help"], capture_output=True, text=True, check=False)
-    return "--self-test" in shown.stdout
