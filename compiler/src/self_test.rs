@@ -153,8 +153,7 @@ fn vector(subject: &Subject<'_>, seed: u64, references: &References) -> Result<V
         inputs.push(described);
         arrays.insert(input.name.clone(), array);
     }
-    let results =
-        references.get(name, seed, || Ok(eval_with(graph, &arrays, symbols, &mut States::new())?))?;
+    let results = references.get(name, seed, || eval_with(graph, &arrays, symbols, &mut States::new()))?;
     let (relative, absolute) = precision.tolerance();
     let sizes = declared.iter().flat_map(|input| &input.shape).filter_map(Dim::as_symbol);
     let undetermined: Vec<(String, i64)> = symbols

@@ -320,6 +320,9 @@ fn write_shaders(folder: &Path, targets: &[TargetProfile], functions: &[&[Lowere
 
 fn print(report: &Report, out: &mut Out) -> Result<()> {
     writeln!(out, "{} -> {} ({})", report.model, report.bundle.display(), bytes(report.bytes.file))?;
+    if let Some(id) = &report.signer {
+        writeln!(out, "signed by key {id}")?;
+    }
     for t in &report.targets {
         writeln!(out, "target {} at {}", t.target, report.precision)?;
         writeln!(out, "  nodes       {} -> {}", t.nodes_before, t.nodes_after)?;
