@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -30,6 +30,13 @@ const ENCODERS: usize = 4;
 /// Pause after a failed `accept`, which usually means that the process has too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Time in which connections end after the grace time.
+const CONNECTIONS_END: Duration = Duration::from_secs(1);
+/// Time in which the models' threads end their present step after a second signal.
+const FORCED_END: Duration = Duration::from_secs(5);
+/// Pause between two looks at the threads.
+const THREAD_PAUSE: Duration = Duration::from_millis(5);
+
 /// Serves models until the process receives SIGINT or SIGTERM. Then stops accepting requests, finishes the running ones
 /// for at most the grace time, and returns. A second signal ends the process. Calls `ready` with the address once the server
 /// accepts connections.
@@ -54,17 +61,27 @@ pub fn serve(models: Vec<Model>, settings: Settings, ready: &mut dyn FnMut(Socke
         }
         Ok::<_, Error>((threads, is_forced))
     })?;
+    // Ends all connections, which hold the senders of the models' threads.
+    let patience = if is_forced { Duration::ZERO } else { CONNECTIONS_END };
+    runtime.shutdown_timeout(patience);
     if is_forced {
-        runtime.shutdown_background();
+        wait_for(&threads, FORCED_END);
         return Err(Error::Interrupted);
     }
-    // Ends all connections, which hold the senders of the models' threads.
-    runtime.shutdown_timeout(Duration::from_secs(1));
     for thread in threads {
         // A thread that panicked has reported it.
         let _ = JoinHandle::join(thread);
     }
     Ok(())
+}
+
+/// Waits until all threads have ended, but at most this time. A driver may crash if the process ends while a thread uses the
+/// device.
+fn wait_for(threads: &[JoinHandle<()>], limit: Duration) {
+    let start = Instant::now();
+    while threads.iter().any(|thread| !thread.is_finished()) && start.elapsed() < limit {
+        std::thread::sleep(THREAD_PAUSE);
+    }
 }
 
 /// Binds the address of the settings.
