@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::Parser;
 use driftc::suggest::closest;
 use driftc::target::TargetProfile;
 
@@ -30,7 +30,9 @@ pub(crate) struct Action {
     pub(crate) targets: Vec<TargetProfile>,
     /// Arguments besides the model, the targets and the output.
     pub(crate) arguments: Vec<Argument>,
-    /// The parsed arguments.
+    /// Words of the command `driftc compile` for the bundle, without `driftc compile`.
+    pub(crate) words: Vec<String>,
+    /// The parsed words.
     pub(crate) args: CompileArgs,
     pub(crate) output: PathBuf,
     pub(crate) budget: Budget,
@@ -101,45 +103,47 @@ fn add_model(
         for targets in bundles {
             let target = targets.first().filter(|_| artifact.split).map(|target| &target.profile.name);
             let parts = [Some(&name), Some(&artifact.name), target];
-            let bundle: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
-            let mut made = action(manifest, model, path, artifact, bundle.join("."), targets)?;
-            made.model.clone_from(&name);
-            actions.push(made);
+            let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
+            let bundle = parts.join(".");
+            let output = manifest.output.join(format!("{bundle}.{EXTENSION}"));
+            let arguments = arguments(&model.table, artifact, &folder_of(&model.file));
+            let words = words(path, targets, &arguments, &output);
+            let args = parse(&words).map_err(|reason| {
+                in_file(model, &format!("artifact `{bundle}` has wrong values")).because(reason)
+            })?;
+            actions.push(Action {
+                name: bundle,
+                model: name.clone(),
+                targets: targets.iter().map(|target| target.profile.clone()).collect(),
+                arguments,
+                words,
+                args,
+                output,
+                budget: artifact.budget.clone(),
+            });
         }
     }
     Ok(())
 }
 
-fn action(
-    manifest: &Manifest,
-    model: &Model,
-    path: &Path,
-    artifact: &Artifact,
-    name: String,
-    targets: &[Target],
-) -> Result<Action> {
-    let arguments = arguments(&model.table, artifact, &folder_of(&model.file));
-    let output = manifest.output.join(format!("{name}.{EXTENSION}"));
-    let mut words = vec![path.display().to_string(), "--output".to_owned(), output.display().to_string()];
-    words.extend(targets.iter().flat_map(|target| ["--target".to_owned(), target.word.clone()]));
+/// Returns the words of `driftc compile` for a bundle.
+fn words(model: &Path, targets: &[Target], arguments: &[Argument], output: &Path) -> Vec<String> {
+    let mut words = vec![model.display().to_string()];
+    words.extend(targets.iter().flat_map(|target| ["-t".to_owned(), target.word.clone()]));
     words.extend(arguments.iter().flat_map(Argument::words));
-    let parsed = Line::command().try_get_matches_from(words).and_then(|m| Line::from_arg_matches(&m));
-    let args = parsed.map_err(|error| {
-        // The rest of the message is about the command line.
+    words.extend(["-o".to_owned(), output.display().to_string()]);
+    words
+}
+
+/// Parses the words of `driftc compile`. The error is the reason, without the rest of the message, which is about the command
+/// line.
+fn parse(words: &[String]) -> Result<CompileArgs, String> {
+    let parsed = Line::try_parse_from(words).map_err(|error| {
         let message = error.to_string();
         let lines = message.trim_start_matches("error: ").lines().take_while(|line| !line.is_empty());
-        let reason: Vec<&str> = lines.map(str::trim).collect();
-        in_file(model, &format!("artifact `{name}` has wrong values")).because(reason.join(" "))
+        lines.map(str::trim).collect::<Vec<_>>().join(" ")
     })?;
-    Ok(Action {
-        model: String::new(),
-        name,
-        targets: targets.iter().map(|target| target.profile.clone()).collect(),
-        arguments,
-        args: args.args,
-        output,
-        budget: artifact.budget.clone(),
-    })
+    Ok(parsed.args)
 }
 
 /// Checks that a name can be a part of a file name.

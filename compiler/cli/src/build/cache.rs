@@ -4,7 +4,7 @@
 //! has the hash of its record, is a whole bundle, and has the action's targets. Anything else is compiled again.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use drift_runtime::Bundle;
 
@@ -83,7 +83,7 @@ impl Cache {
     /// Prints a problem, but not twice.
     fn tell(&self, failure: &Failure) {
         let text = failure.text();
-        let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if !told.contains(&text) {
             note(&text);
             told.push(text);

@@ -15,19 +15,19 @@ use drift_runtime::Bundle;
 use crate::build::actions::Action;
 use crate::build::cache::{Cache, Place};
 use crate::build::imports::Imports;
-use crate::build::keys::{Keys, input_files, keys};
+use crate::build::keys::{Inputs, keys};
 use crate::build::outcome::{Finished, Status};
 use crate::build::record::{FunctionRecord, Record, TargetRecord};
-use crate::build::stamps::{Look, Looks, changed, check_same, hash_file};
+use crate::build::stamps::hash_file;
 use crate::build::state::{State, Written};
 use crate::commands::compile::compile;
 use crate::failure::{Failure, Result};
 use crate::signing::{Signer, sign_bundle};
 
-/// Stack of a thread that compiles, as large as that of a program.
+/// Stack size of a thread that compiles, as large as the stack of a program.
 const STACK_BYTES: usize = 8 << 20;
 
-/// What all actions of a build use.
+/// Shared parts of a build.
 pub(crate) struct Builder<'a> {
     pub(crate) state: &'a State,
     pub(crate) cache: &'a Cache,
@@ -94,14 +94,15 @@ impl Builder<'_> {
 
     fn action(&self, action: &Action, imports: &Imports, observer: &dyn Observer) -> Result<Finished> {
         let start = Instant::now();
-        let looks = self.looks(action)?;
-        let keys = keys(action, self.compiler, self.state)?;
+        let inputs = Inputs::of(action, self.state)?;
+        let keys = keys(action, &inputs, self.compiler)?;
         let done = |status, record| {
             let seconds = start.elapsed().as_secs_f64();
             Ok(Finished { status, keys: keys.clone(), record, seconds })
         };
-        if let Some(record) = self.up_to_date(action, &keys) {
-            return done(Status::UpToDate, record);
+        let written = self.state.written(action, &keys.key);
+        if let Some(written) = written.filter(|written| written.signer == self.signer_id()) {
+            return done(Status::UpToDate, written.record);
         }
         observer.started(action);
         let file = Unfinished(self.unfinished.join(format!("{}.drift", action.name)));
@@ -117,7 +118,7 @@ impl Builder<'_> {
         }
         let model = imports.get(action);
         observer.stage(action, "importing");
-        let (model, references) = (model.model(action, &looks)?, model.references());
+        let (model, references) = (model.model(action, &inputs.looks())?, model.references());
         let args = action.args.writing_to(&file.0);
         let report =
             compile(&args, &action.targets, model, references, &|stage| observer.stage(action, stage))?;
@@ -137,30 +138,15 @@ impl Builder<'_> {
             targets: targets.collect(),
             notes: report.notes,
         };
-        let now = self.looks(action)?;
-        check_same(&looks, &now)?;
-        if looks.len() != now.len() {
-            return Err(changed(&action.args.model.path));
-        }
+        inputs.check_unchanged(action)?;
         self.cache.keep(&keys.key, &record, &file.0);
         self.publish(action, &record, &file)?;
         done(Status::Built, record)
     }
 
-    /// Returns the looks of the files that an action reads.
-    fn looks(&self, action: &Action) -> Result<Looks> {
-        let files = input_files(action, self.state)?;
-        files.into_iter().map(|path| Look::of(&path).map(|look| (path, look))).collect()
-    }
-
-    /// Returns the record of the bundle in the output folder if it has this key and this build's signature, and nobody changed
-    /// it.
-    fn up_to_date(&self, action: &Action, keys: &Keys) -> Option<Record> {
-        let written = self.state.written(&action.name)?;
-        let signer = self.signer.map(|signer| signer.id.to_string());
-        let is_same = written.record.key == keys.key && written.signer == signer;
-        let hash = is_same.then(|| self.state.stamps.hash(&action.output).ok())?;
-        (hash? == written.file).then_some(written.record)
+    /// Id of the key that signs the bundles.
+    fn signer_id(&self) -> Option<String> {
+        self.signer.map(|signer| signer.id.to_string())
     }
 
     /// Moves a whole bundle to the output folder, with a signature if the build signs.
@@ -172,8 +158,8 @@ impl Builder<'_> {
         }
         std::fs::rename(&file.0, &action.output).map_err(|error| Failure::file(&action.output, &error))?;
         self.state.stamps.note(&action.output, &hash)?;
-        let signer = self.signer.map(|signer| signer.id.to_string());
-        self.state.remember(&action.name, &Written { record: record.clone(), file: hash, signer })
+        let written = Written { record: record.clone(), file: hash, signer: self.signer_id() };
+        self.state.remember(&action.name, &written)
     }
 }
 

@@ -10,9 +10,9 @@ use driftc::target::TargetProfile;
 
 use crate::build::actions::Action;
 use crate::build::arguments::Value;
+use crate::build::stamps::{Look, Looks, changed, check_same};
 use crate::build::state::State;
 use crate::failure::{Failure, Result};
-use crate::model_args::ModelArgs;
 use crate::target_args::is_path;
 
 /// First part of every hash. It changes with the meaning of the following parts.
@@ -55,26 +55,117 @@ impl Parts {
 pub(crate) fn compiler_hash(state: &State) -> Result<String> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::input(format!("the path of driftc is unknown: {error}")))?;
-    state.stamps.hash(&program)
+    Ok(state.stamps.hash(&program)?.0)
 }
 
-/// Returns the keys of an action. `compiler` is the hash of this program.
+/// Files that an action reads.
+#[derive(Debug)]
+pub(crate) struct Inputs {
+    /// Names of the external data of an .onnx file.
+    external: Vec<String>,
+    /// Files of the model, by the names by which the importer finds them.
+    model: Vec<(String, HashedFile)>,
+    /// Files of arguments, in the order of the arguments.
+    arguments: Vec<HashedFile>,
+    /// Files of target profiles, which were read before. Keys have the hashes of the profiles instead.
+    profiles: Vec<(PathBuf, Look)>,
+}
+
+/// File with its hash, and the look that it had when it was hashed.
+#[derive(Debug, Clone)]
+struct HashedFile {
+    path: PathBuf,
+    hash: String,
+    look: Look,
+}
+
+impl Inputs {
+    /// Lists and hashes the files of an action.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or changes while it is read.
+    pub(crate) fn of(action: &Action, state: &State) -> Result<Self> {
+        let hashed = |path: &Path| -> Result<HashedFile> {
+            let (hash, look) = state.stamps.hash(path)?;
+            Ok(HashedFile { path: path.to_owned(), hash, look })
+        };
+        let path = &action.args.model.path;
+        let mut first = None;
+        let mut external = Vec::new();
+        if !drift_models::is_model(path) {
+            let file = hashed(path)?;
+            external = state.external(&file.hash, || Ok(onnx::summary(path)?.external))?;
+            first = Some(file);
+        }
+        let mut model = Vec::new();
+        for (name, path) in model_files(path, &external)? {
+            let known = first.take_if(|first| first.path == path);
+            model.push((name, known.map_or_else(|| hashed(&path), Ok)?));
+        }
+        let mut arguments = Vec::new();
+        for argument in &action.arguments {
+            if let Value::File(_, path) = &argument.value {
+                arguments.push(hashed(path)?);
+            }
+        }
+        let mut profiles = Vec::new();
+        for target in action.args.targets.iter().filter(|target| is_path(target)) {
+            for path in TargetProfile::files(target)? {
+                let look = Look::of(&path)?;
+                profiles.push((path, look));
+            }
+        }
+        Ok(Self { external, model, arguments, profiles })
+    }
+
+    /// Paths of all files: of the model, of arguments and of profiles.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        let model = self.model.iter().map(|(_, file)| file);
+        model.chain(&self.arguments).map(|file| &file.path).chain(self.profiles.iter().map(|(path, _)| path))
+    }
+
+    /// Looks of all files.
+    pub(crate) fn looks(&self) -> Looks {
+        let hashed = self.model.iter().map(|(_, file)| file).chain(&self.arguments);
+        let hashed = hashed.map(|file| (file.path.clone(), file.look.clone()));
+        hashed.chain(self.profiles.iter().cloned()).collect()
+    }
+
+    /// Checks that no file has changed since, and that the model has the same files.
+    ///
+    /// # Errors
+    /// If a file is missing or has changed, or another file belongs to the model now.
+    pub(crate) fn check_unchanged(&self, action: &Action) -> Result<()> {
+        let path = &action.args.model.path;
+        let files = model_files(path, &self.external)?;
+        if !files.iter().map(|(_, path)| path).eq(self.model.iter().map(|(_, file)| &file.path)) {
+            return Err(changed(path));
+        }
+        let now = self.paths().map(|path| Ok((path.clone(), Look::of(path)?)));
+        check_same(&self.looks(), &now.collect::<Result<_>>()?)
+    }
+}
+
+/// Returns the keys of an action with these inputs. `compiler` is the hash of this program.
 ///
 /// # Errors
-/// If a file cannot be read.
-pub(crate) fn keys(action: &Action, compiler: &str, state: &State) -> Result<Keys> {
+/// If a profile cannot be hashed.
+pub(crate) fn keys(action: &Action, inputs: &Inputs, compiler: &str) -> Result<Keys> {
     let mut parts = Parts::new();
-    for file in model_files(&action.args.model, state)? {
-        parts.add(file.name);
-        parts.add(state.stamps.hash(&file.path)?);
+    for (name, file) in &inputs.model {
+        parts.add(name);
+        parts.add(&file.hash);
     }
     parts.add("arguments");
+    let mut files = inputs.arguments.iter();
     for argument in &action.arguments {
         parts.add(argument.option);
         match &argument.value {
             Value::None => parts.add("none"),
             Value::Text(text) => parts.add(format!("text {text}")),
-            Value::File(prefix, path) => parts.add(format!("file {prefix}{}", state.stamps.hash(path)?)),
+            Value::File(prefix, _) => {
+                parts.add(format!("file {prefix}{}", files.next().map_or("", |file| &file.hash)));
+            }
         }
     }
     parts.add("targets");
@@ -89,61 +180,37 @@ pub(crate) fn keys(action: &Action, compiler: &str, state: &State) -> Result<Key
     Ok(Keys { key: parts.hex(), inputs })
 }
 
-/// Returns the files that an action reads: its model's files, files of arguments, and files of target profiles.
-///
-/// # Errors
-/// If a file cannot be read.
-pub(crate) fn input_files(action: &Action, state: &State) -> Result<Vec<PathBuf>> {
-    let mut files: Vec<PathBuf> =
-        model_files(&action.args.model, state)?.into_iter().map(|file| file.path).collect();
-    for argument in &action.arguments {
-        if let Value::File(_, path) = &argument.value {
-            files.push(path.clone());
-        }
-    }
-    for target in action.args.targets.iter().filter(|target| is_path(target)) {
-        files.extend(TargetProfile::files(target)?);
-    }
-    Ok(files)
-}
-
-/// File of a model, with the name by which the importer finds it.
-struct ModelFile {
-    name: String,
-    path: PathBuf,
-}
-
-/// Returns the files that the importer may read, sorted by name: a .gguf file; all files of a Hugging Face folder; an .onnx
-/// file with its external data, and the files beside it that change its bundle.
-fn model_files(model: &ModelArgs, state: &State) -> Result<Vec<ModelFile>> {
-    let path = &model.path;
+/// Returns the files that the importer may read, with the names by which it finds them: a .gguf file; all files of a Hugging
+/// Face folder, sorted; an .onnx file with its external data, and the files beside it that change its bundle.
+fn model_files(path: &Path, external: &[String]) -> Result<Vec<(String, PathBuf)>> {
     if path.is_dir() {
         return files_of_folder(path);
     }
-    let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let mut files = vec![ModelFile { name, path: path.clone() }];
+    let mut files = vec![(name_of(path), path.to_owned())];
     if !drift_models::is_model(path) {
         let folder = path.parent().unwrap_or(Path::new(""));
-        let hash = state.stamps.hash(path)?;
-        let external = state.external(&hash, || Ok(onnx::summary(path)?.external))?;
         let side = drift_models::side_files().filter(|name| folder.join(name).is_file());
-        let names = external.into_iter().chain(side.map(str::to_owned));
-        files.extend(names.map(|name| ModelFile { path: folder.join(&name), name }));
+        let names = external.iter().cloned().chain(side.map(str::to_owned));
+        files.extend(names.map(|name| (name.clone(), folder.join(name))));
     }
     Ok(files)
 }
 
 /// Returns the files of a folder, without hidden files and without the files of inner folders.
-fn files_of_folder(folder: &Path) -> Result<Vec<ModelFile>> {
+fn files_of_folder(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let failed = |error: std::io::Error| Failure::file(folder, &error);
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let name = name_of(&path);
         if path.is_file() && !name.starts_with('.') {
-            files.push(ModelFile { name, path });
+            files.push((name, path));
         }
     }
-    files.sort_by(|a, b| a.name.cmp(&b.name));
+    files.sort();
     Ok(files)
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }

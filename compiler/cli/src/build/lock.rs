@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::build::record::TargetRecord;
+use crate::build::record::{Record, TargetRecord};
 use crate::failure::{Failure, Result};
 use crate::output::write_file;
 
@@ -52,7 +52,7 @@ pub(crate) fn lock_path(manifest: &Path) -> PathBuf {
 }
 
 impl Locked {
-    pub(crate) fn new(name: &str, inputs: &str, record: &crate::build::record::Record) -> Self {
+    pub(crate) fn new(name: &str, inputs: &str, record: &Record) -> Self {
         Self {
             name: name.to_owned(),
             compiler: env!("CARGO_PKG_VERSION").to_owned(),

@@ -9,7 +9,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::build::actions::Action;
 use crate::build::execute::Observer;
-use crate::build::outcome::{Event, Finished};
+use crate::build::outcome::{Event, Finished, Status};
 use crate::failure::Result;
 use crate::output::{bytes, time};
 
@@ -109,7 +109,7 @@ impl Observer for Bars {
         }
         self.all.inc(1);
         match outcome {
-            Ok(done) if done.status == crate::build::outcome::Status::UpToDate => {}
+            Ok(done) if done.status == Status::UpToDate => {}
             Ok(done) => self.line(&format!(
                 "{:>10} {} ({}) in {}",
                 done.status.text(),

@@ -6,7 +6,7 @@ use crate::build::keys::Keys;
 use crate::build::record::Record;
 use crate::failure::Failure;
 
-/// How a bundle came about.
+/// Origin of a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Status {

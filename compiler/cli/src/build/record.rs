@@ -1,4 +1,4 @@
-//! What a build knows about a finished bundle: its hash, and the figures of the report.
+//! Record of a finished bundle: its hash, and the figures of the report.
 
 use driftc::target::TargetProfile;
 use serde::{Deserialize, Serialize};

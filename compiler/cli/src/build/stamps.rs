@@ -90,24 +90,24 @@ impl Stamps {
         Self(Mutex::new(entries))
     }
 
-    /// Returns the BLAKE3 hash of a file in hexadecimal digits.
+    /// Returns the BLAKE3 hash of a file in hexadecimal digits, and the look of the file.
     ///
     /// # Errors
     /// If the file cannot be read, or changes while it is read.
-    pub(crate) fn hash(&self, path: &Path) -> Result<String> {
+    pub(crate) fn hash(&self, path: &Path) -> Result<(String, Look)> {
         let look = Look::of(path)?;
         if let Some(stamp) = self.entries().get(path).filter(|stamp| stamp.look == look) {
-            return Ok(stamp.hash.clone());
+            return Ok((stamp.hash.clone(), look));
         }
         let hash = hash_file(path)?;
         if Look::of(path)? != look {
             return Err(changed(path));
         }
         match look.is_settled() {
-            true => self.entries().insert(path.to_owned(), Stamp { look, hash: hash.clone() }),
+            true => self.entries().insert(path.to_owned(), Stamp { look: look.clone(), hash: hash.clone() }),
             false => self.entries().remove(path),
         };
-        Ok(hash)
+        Ok((hash, look))
     }
 
     /// Notes the hash of a file that this program wrote, and that nothing else writes.
@@ -157,11 +157,11 @@ mod tests {
         let path = folder.path().join("a");
         std::fs::write(&path, "1").unwrap();
         let stamps = Stamps::new(BTreeMap::new());
-        let first = stamps.hash(&path).unwrap();
+        let first = stamps.hash(&path).unwrap().0;
         // A file that was just written may change without a change of its times.
         assert!(stamps.entries().is_empty());
         std::fs::write(&path, "2").unwrap();
-        assert_ne!(stamps.hash(&path).unwrap(), first);
+        assert_ne!(stamps.hash(&path).unwrap().0, first);
         // A time in the future says nothing.
         let later = SystemTime::now() + Duration::from_secs(3600);
         File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
@@ -170,8 +170,8 @@ mod tests {
         assert!(!Look::of(&path).unwrap().is_settled());
         // A noted hash counts until the file changes.
         stamps.note(&path, "noted").unwrap();
-        assert_eq!(stamps.hash(&path).unwrap(), "noted");
+        assert_eq!(stamps.hash(&path).unwrap().0, "noted");
         std::fs::write(&path, "three").unwrap();
-        assert_ne!(stamps.hash(&path).unwrap(), "noted");
+        assert_ne!(stamps.hash(&path).unwrap().0, "noted");
     }
 }

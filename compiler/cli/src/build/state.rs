@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use crate::build::actions::Action;
 use crate::build::record::Record;
 use crate::build::stamps::{Stamp, Stamps};
 use crate::failure::{Failure, Result};
@@ -93,10 +94,12 @@ impl State {
         Ok(names)
     }
 
-    /// Returns the bundle that a build wrote for an action.
-    pub(crate) fn written(&self, action: &str) -> Option<Written> {
-        let text = std::fs::read(self.written_path(action)).ok()?;
-        serde_json::from_slice(&text).ok()
+    /// Returns the bundle of an action in the output folder if it has this key and nobody changed it.
+    pub(crate) fn written(&self, action: &Action, key: &str) -> Option<Written> {
+        let text = std::fs::read(self.written_path(&action.name)).ok()?;
+        let written: Written = serde_json::from_slice(&text).ok()?;
+        let is_whole = || self.stamps.hash(&action.output).is_ok_and(|(hash, _)| hash == written.file);
+        (written.record.key == key && is_whole()).then_some(written)
     }
 
     /// Notes the bundle that was written for an action. The note is a file of its own, so an interruption loses nothing.

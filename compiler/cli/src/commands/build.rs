@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::build::actions::{Action, actions};
-use crate::build::arguments::Argument;
 use crate::build::cache::Cache;
 use crate::build::execute::Builder;
 use crate::build::init::init;
-use crate::build::keys::{compiler_hash, input_files, keys};
+use crate::build::keys::{Inputs, compiler_hash, keys};
 use crate::build::lock::{Lock, lock_path};
 use crate::build::manifest::{MANIFEST, Manifest};
 use crate::build::observer::{Bars, Events, event};
@@ -177,15 +176,14 @@ fn dry_run(manifest: &Manifest, actions: &[&Action], state: &State, json: bool, 
     let compiler = compiler_hash(state)?;
     let mut rows = vec![["bundle", "key", "state", "command"].map(str::to_owned).to_vec()];
     for action in actions {
-        let keys = keys(action, &compiler, state)?;
-        let written = state.written(&action.name).filter(|written| written.record.key == keys.key);
-        let is_written = written
-            .is_some_and(|written| state.stamps.hash(&action.output).is_ok_and(|hash| hash == written.file));
+        let inputs = Inputs::of(action, state)?;
+        let keys = keys(action, &inputs, &compiler)?;
+        let is_written = state.written(action, &keys.key).is_some();
         let progress = if is_written { "up to date" } else { "to do" };
-        let command = command_line(action);
+        let command = [&["driftc".to_owned(), "compile".to_owned()], action.words.as_slice()].concat();
         if json {
             let mut files = manifest.files.clone();
-            files.extend(input_files(action, state)?);
+            files.extend(inputs.paths().cloned());
             let line = serde_json::json!({
                 "action": action.name, "model": action.model, "key": keys.key, "inputs": keys.inputs,
                 "input_files": files, "output": action.output, "up_to_date": is_written, "command": command,
@@ -196,16 +194,6 @@ fn dry_run(manifest: &Manifest, actions: &[&Action], state: &State, json: bool, 
         rows.push(vec![action.name.clone(), short, progress.to_owned(), shell(&command)]);
     }
     if json { Ok(()) } else { out.table(&[], &rows) }
-}
-
-/// Returns the words of the `driftc compile` command that makes an action's bundle.
-fn command_line(action: &Action) -> Vec<String> {
-    let args = &action.args;
-    let mut words = vec!["driftc".to_owned(), "compile".to_owned(), args.model.path.display().to_string()];
-    words.extend(args.targets.iter().flat_map(|target| ["-t".to_owned(), target.clone()]));
-    words.extend(action.arguments.iter().flat_map(Argument::words));
-    words.extend(["-o".to_owned(), action.output.display().to_string()]);
-    words
 }
 
 /// Returns words as a line for a shell.
