@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
+use tempfile::NamedTempFile;
 
 use crate::failure::{Failure, Result};
 
@@ -59,10 +60,30 @@ impl Write for Out {
 
 /// Writes a file atomically: to a temporary file in the same folder, which is then renamed.
 pub(crate) fn write_file(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    write_with_mode(path, 0o666, |file| fill(file))
+}
+
+/// Writes a file atomically like [`write_file`], readable only by its owner, and on the disk before it is renamed.
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
+    write_with_mode(path, 0o600, |file| {
+        file.write_all(text.as_bytes())?;
+        file.flush()?;
+        file.get_ref().as_file().sync_all()
+    })
+}
+
+/// Writes a file atomically with these permissions on Unix.
+fn write_with_mode(
+    path: &Path,
+    mode: u32,
+    fill: impl FnOnce(&mut BufWriter<NamedTempFile>) -> io::Result<()>,
+) -> Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
     #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
+    #[cfg(not(unix))]
+    let _ = mode;
     let written = builder.prefix(".driftc-").tempfile_in(folder).and_then(|file| {
         let mut buffered = BufWriter::new(file);
         fill(&mut buffered)?;

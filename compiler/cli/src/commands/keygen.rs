@@ -1,15 +1,14 @@
 //! `driftc keygen`: creates a key pair that signs bundles, in minisign's format.
 
-use std::fs::OpenOptions;
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use minisign::KeyPair;
 
 use crate::environment::KEY_PASSWORD;
 use crate::failure::{Failure, Result};
-use crate::output::{Out, write_file};
+use crate::output::{Out, write_file, write_private};
 use crate::output_paths::check_output_file;
 use crate::signing::{key_id, password};
 
@@ -49,7 +48,7 @@ pub(crate) fn run(args: &KeygenArgs, out: &mut Out) -> Result<()> {
     let id = key_id(&pair.pk)?;
     let comment = format!("driftc secret key {id}");
     let secret = pair.sk.to_box(Some(&comment)).map_err(failed)?.into_string();
-    write_secret(&args.output, &secret)?;
+    write_private(&args.output, &secret)?;
     let text = pair.pk.to_box().map_err(failed)?.into_string();
     write_file(&public, |file| file.write_all(text.as_bytes()))?;
     writeln!(out, "secret key  {}", args.output.display())?;
@@ -69,24 +68,4 @@ fn new_password() -> Result<String> {
         }
     }
     Ok(first)
-}
-
-/// Writes a secret key to a file that only its owner can read, through a temporary file with these permissions.
-fn write_secret(path: &Path, text: &str) -> Result<()> {
-    let fail = |e: std::io::Error| Failure::file(path, &e);
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.partial", std::process::id()));
-    let temporary = path.with_file_name(name);
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&temporary).map_err(fail)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    let renamed = written.and_then(|()| std::fs::rename(&temporary, path));
-    renamed.map_err(|e| {
-        // The first error is reported; a file that cannot be removed holds no complete key.
-        let _ = std::fs::remove_file(&temporary);
-        fail(e)
-    })
 }
