@@ -18,7 +18,7 @@ def pipeline_cache_path(
     program `driftc` uses too; with False or None no file. Several bundles have no common file."""
     if not isinstance(given, bool) or not given:
         return given or None
-    folder = _folder()
+    folder = cache_folder()
     if folder is None or len(bundles) != 1:
         return None
     try:
@@ -31,7 +31,7 @@ def pipeline_cache_path(
     return folder / f"{start[_HASH].hex()[:32]}.pipelines" if start.startswith(_MAGIC) else None
 
 
-def _folder() -> Path | None:
+def cache_folder() -> Path | None:
     """Returns the folder `driftc` in the user's cache folder, as the program `driftc` does."""
     for name, inner in (("XDG_CACHE_HOME", ""), ("LOCALAPPDATA", ""), ("HOME", ".cache")):
         folder = Path(os.environ.get(name, ""))

@@ -11,6 +11,7 @@ from typing import Any, Sequence
 
 from .._native import Error
 from ..compiler import _failure, program
+from ..pipeline_cache import cache_folder
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,4 @@ class Results:
 
 def default_results() -> Path:
     """Returns the folder for results: `driftc/fleet` in the user's cache folder."""
-    if os.name == "nt":
-        cache = os.environ.get("LOCALAPPDATA") or Path.home()
-    else:
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "driftc" / "fleet"
+    return (cache_folder() or Path.home() / ".cache" / "driftc") / "fleet"
