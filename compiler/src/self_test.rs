@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use drift_format::self_test::{
-    SelfTest, TestInput, TestOutput, VECTOR_LIMIT, Vector, generate, positions, statistics,
+    SelfTest, TestInput, TestOutput, VECTOR_LIMIT, Vector, generate, input_seed, positions, statistics,
 };
 
 use crate::bundle::host_type;
@@ -149,7 +149,7 @@ fn vector(subject: &Subject<'_>, seed: u64, references: &References) -> Result<V
     let declared: Vec<&Input> = graph.inputs().iter().filter_map(|id| graph.input(*id)).collect();
     let (mut inputs, mut arrays) = (Vec::new(), BTreeMap::new());
     for (input, position) in declared.iter().zip(0u64..) {
-        let (described, array) = generated(subject, input, seed.wrapping_mul(1000).wrapping_add(position))?;
+        let (described, array) = generated(subject, input, input_seed(seed, position))?;
         inputs.push(described);
         arrays.insert(input.name.clone(), array);
     }

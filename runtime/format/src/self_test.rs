@@ -92,6 +92,11 @@ impl Generator {
     }
 }
 
+/// Returns the seed of an input from its vector's seed and its position.
+pub fn input_seed(vector: u64, position: u64) -> u64 {
+    vector.wrapping_mul(1000).wrapping_add(position)
+}
+
 /// Generates the bytes of an input with `elements` elements: floats are multiples of 1/128 in [-1, 1), which every float
 /// type represents; integers are in `1..=integers`; bools are true.
 pub fn generate(host: HostType, elements: usize, integers: u64, seed: u64) -> Vec<u8> {

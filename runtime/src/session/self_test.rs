@@ -4,7 +4,8 @@ use super::Session;
 use crate::array::{Array, ArrayRef};
 use crate::error::{Error, Result};
 use crate::format::self_test::{
-    ATTACHMENT, SelfTest, TestInput, TestOutput, VECTOR_LIMIT, Vector, generate, positions, statistics,
+    ATTACHMENT, SelfTest, TestInput, TestOutput, VECTOR_LIMIT, Vector, generate, input_seed, positions,
+    statistics,
 };
 
 /// Maximum ratio of the size of an element in a caller's array to its size on the device: f64 to f16.
@@ -43,7 +44,7 @@ impl Session {
         let inputs = vector.inputs.iter().zip(0u64..);
         let inputs = inputs
             .map(|(input, position)| {
-                let seed = vector.seed.wrapping_mul(1000).wrapping_add(position);
+                let seed = input_seed(vector.seed, position);
                 Ok((input.name.as_str(), self.test_input(index, &vector.function, input, seed)?))
             })
             .collect::<Result<Vec<(&str, Array)>>>()?;
