@@ -1,4 +1,4 @@
-//! The signature of a bundle: a minisign signature of the header, as text behind the manifest.
+//! The signature of a bundle: a minisign signature of the header, as text after the manifest.
 //!
 //! The header contains the hash of the manifest, and the manifest contains the hashes of all sections. The signature
 //! therefore covers every byte before it. Without its signature, a signed bundle is the unsigned bundle.
@@ -57,7 +57,7 @@ pub fn signature(file: &[u8]) -> Result<Option<(&str, KeyId)>> {
     signed.map(Some).ok_or_else(|| Error::corrupt("signature", size, "the text is no minisign signature"))
 }
 
-/// True if the bytes from `start` to the end of the file look like one signature: four lines, of which the first is a
+/// True if the bytes from `start` to the end of the file look like one signature: four lines, and the first is a
 /// comment. This check is short, because every program with the runtime contains it.
 pub(super) fn is_signed(file: &[u8], start: u64) -> bool {
     let text = usize::try_from(start).ok().and_then(|start| file.get(start..)).unwrap_or_default();
