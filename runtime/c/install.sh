@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the C library for Linux: header, shared library with its links, static library, pkg-config file and CMake package.
 # Usage: install.sh BUILT PREFIX. BUILT is the folder with libdrift.so and libdrift.a. Files go below DESTDIR (default empty)
-# followed by PREFIX; the installed files name only PREFIX.
+# followed by PREFIX. The installed files name no folder, so that they can be moved together.
 set -euo pipefail
 
 built=$1 prefix=$(realpath -m "$2")
@@ -16,7 +16,7 @@ libraries="gcc_s pthread m dl c"
 # Fills in a template: fill TEMPLATE FILE.
 fill() {
     install -d "$(dirname "$2")"
-    sed -e "s|@PREFIX@|$prefix|g" -e "s|@VERSION@|$version|g" -e "s|@MAJOR@|$major|g" -e "s|@MINOR@|$minor|g" \
+    sed -e "s|@VERSION@|$version|g" -e "s|@MAJOR@|$major|g" -e "s|@MINOR@|$minor|g" \
         -e "s|@LINK_FLAGS@|-l${libraries// / -l}|g" -e "s|@LIBRARIES@|${libraries// /;}|g" "$here/package/$1" >"$2"
     chmod 644 "$2"
 }
