@@ -69,6 +69,10 @@ impl Instance {
 }
 
 fn load_entry() -> Result<ash::Entry> {
+    if cfg!(target_feature = "crt-static") {
+        let reason = "this program is static, so it cannot load libraries; use the program for linux-gnu";
+        return Err(Error::NoLoader { reason: reason.to_owned() });
+    }
     // SAFETY: this runs the initializers of the system's Vulkan loader, which is trusted like the driver.
     let entry = unsafe { ash::Entry::load() };
     #[cfg(target_os = "macos")]
