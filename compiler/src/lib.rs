@@ -3,6 +3,8 @@
 //! The ahead-of-time compiler of driftc. It compiles a model into a bundle for one or more GPUs. No GPU is needed, and equal
 //! inputs give equal bytes.
 
+#![warn(clippy::disallowed_methods)]
+
 pub mod assumed_bounds;
 pub mod bundle;
 pub mod calibration_suite;

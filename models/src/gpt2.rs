@@ -86,7 +86,7 @@ impl LanguageModel for Gpt2 {
         for layer in 0..config.n_layer {
             let at = |part: &str| format!("{prefix}h.{layer}.{part}");
             let mut scale =
-                if config.scale_attn_weights { ((hidden / heads) as f32).powf(-0.5) } else { 1.0 };
+                if config.scale_attn_weights { libm::powf((hidden / heads) as f32, -0.5) } else { 1.0 };
             if config.scale_attn_by_inverse_layer_idx {
                 scale /= layer as f32 + 1.0;
             }

@@ -3,6 +3,8 @@
 //! [`load`] turns a folder with `config.json` and `*.safetensors`, or a GGUF file, into a `driftc::compile::Model`. The
 //! architectures of [`builtin`] need no files.
 
+#![warn(clippy::disallowed_methods)]
+
 mod bert;
 pub mod blocks;
 pub mod builtin;

@@ -3,6 +3,8 @@
 //! Every command is one file in `commands/`. A command writes its result to standard output, and notes, progress and
 //! errors to standard error. `manual::EXIT_CODES` lists the exit codes.
 
+#![warn(clippy::disallowed_methods)]
+
 mod answer_printer;
 mod arrays;
 mod audit_report;

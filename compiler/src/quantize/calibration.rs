@@ -303,7 +303,8 @@ impl InputStatistics {
             return Ok(None);
         }
         let factors_at = |step: usize| {
-            let power = |m: &f64| (m / largest).max(MIN_MAGNITUDE).powf(step as f64 / ALPHA_STEPS as f64);
+            let power =
+                |m: &f64| libm::pow((m / largest).max(MIN_MAGNITUDE), step as f64 / ALPHA_STEPS as f64);
             let factors: Vec<f64> = self.magnitudes.iter().map(power).collect();
             // Center the factors: the largest is the reciprocal of the smallest.
             let least = factors.iter().copied().fold(1.0, f64::min);

@@ -184,7 +184,7 @@ impl Config {
             heads: self.num_attention_heads,
             kv_heads: self.kv_heads(),
             head_size,
-            scale: self.query_pre_attn_scalar.unwrap_or(head_size as f32).powf(-0.5),
+            scale: libm::powf(self.query_pre_attn_scalar.unwrap_or(head_size as f32), -0.5),
             window: None,
             softcap: positive(folder, "attn_logit_softcapping", self.attn_logit_softcapping)?,
             rope: 0,

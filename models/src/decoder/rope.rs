@@ -152,7 +152,7 @@ impl Rope {
             let table = g.constant(&Array::f32(&shape, values))?;
             g.slice(table, 0, sequence.past.clone(), sequence.seq.clone())
         };
-        let (cos, sin) = (sliced(f64::cos)?, sliced(f64::sin)?);
+        let (cos, sin) = (sliced(libm::cos)?, sliced(libm::sin)?);
         let signs: &[usize] = if self.interleaved { &[2] } else { &[2, 1] };
         let signs = g.constant(&Array::f32(signs, vec![-1.0, 1.0]))?;
         Ok(Angles { cos, sin, signs, pairs, interleaved: self.interleaved })
@@ -169,7 +169,7 @@ impl Rope {
     /// RoPE frequencies: radians per position for each rotated pair, for a text of the given length.
     fn frequencies(&self, length: i64) -> Vec<f32> {
         let size = self.size as f64;
-        let unscaled = |theta: f64, i: usize| theta.powf(-2.0 * i as f64 / size);
+        let unscaled = |theta: f64, i: usize| libm::pow(theta, -2.0 * i as f64 / size);
         let each = |f: &dyn Fn(usize, f64) -> f64| -> Vec<f32> {
             (0..self.size / 2).map(|i| f(i, unscaled(self.theta, i)) as f32).collect()
         };
@@ -178,14 +178,14 @@ impl Rope {
             Scaling::Linear { factor } => each(&|_, f| f / factor),
             Scaling::Dynamic { factor, trained } => {
                 let ratio = length.max(*trained) as f64 / *trained as f64;
-                let theta = self.theta * (factor * ratio - (factor - 1.0)).powf(size / (size - 2.0));
+                let theta = self.theta * libm::pow(factor * ratio - (factor - 1.0), size / (size - 2.0));
                 each(&|i, _| unscaled(theta, i))
             }
             Scaling::Yarn { factor, trained, fast, slow, truncate, .. } => {
                 // Index of the pair that makes this many rotations over the trained length.
                 let correction_index = |rotations: f64| {
-                    let log_ratio = (*trained as f64 / (rotations * std::f64::consts::TAU)).ln();
-                    size * log_ratio / (2.0 * self.theta.ln())
+                    let log_ratio = libm::log(*trained as f64 / (rotations * std::f64::consts::TAU));
+                    size * log_ratio / (2.0 * libm::log(self.theta))
                 };
                 let (mut low, mut high) = (correction_index(*fast), correction_index(*slow));
                 if *truncate {

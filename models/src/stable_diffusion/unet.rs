@@ -92,7 +92,7 @@ pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
 fn embed_time(g: &mut Builder<'_>, w: &dyn Tensors, step: NodeId) -> Result<NodeId> {
     g.name = "time_proj".into();
     let half = WAVES / 2;
-    let frequency = |i: usize| (-(10_000f32.ln()) * i as f32 / half as f32).exp();
+    let frequency = |i: usize| libm::expf(-libm::logf(10_000.0) * i as f32 / half as f32);
     let frequencies = g.constant(&Array::f32(&[half], (0..half).map(frequency).collect()))?;
     let step = g.reshape(step, vec![Dim::known(1), Dim::known(1)])?;
     let angles = g.binary(BinaryFn::Mul, step, frequencies)?;

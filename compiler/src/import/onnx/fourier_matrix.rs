@@ -72,7 +72,7 @@ impl Transform {
     fn turn(&self, j: usize, k: usize, length: usize) -> (f64, f64) {
         let product = (j as u128) * (k as u128) % (length.max(1) as u128);
         let angle = TAU * product as f64 / length.max(1) as f64;
-        (angle.cos(), if self.inverse { angle.sin() } else { -angle.sin() })
+        (libm::cos(angle), if self.inverse { libm::sin(angle) } else { -libm::sin(angle) })
     }
 
     /// Returns the matrix `[rows * components, output rows * output components]`. Row j is multiplied by `window[j]`, if

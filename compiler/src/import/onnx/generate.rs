@@ -231,7 +231,7 @@ fn window(call: &mut Call<'_>, [a, b, c]: [f64; 3]) -> Lowered {
     let angle_step = std::f64::consts::TAU / if periodic { size } else { (size - 1).max(1) } as f64;
     let value = |i: i64| {
         let angle = angle_step * i as f64;
-        (a - b * angle.cos() + c * (2.0 * angle).cos()) as f32
+        (a - b * libm::cos(angle) + c * libm::cos(2.0 * angle)) as f32
     };
     let values: Vec<f32> = (0..size).map(value).collect();
     let window = Array::f32(&[values.len()], values).cast(dtype);

@@ -63,12 +63,12 @@ fn mel_weight_matrix(call: &mut Call<'_>) -> Lowered {
 impl Filters {
     /// Returns the bin of the spectrum at each of the `count + 2` frequencies that are evenly spaced on the mel scale.
     fn edges(&self) -> Lowered<Vec<usize>> {
-        let mel = |hertz: f64| 2595.0 * (hertz / 700.0).ln_1p() / std::f64::consts::LN_10;
+        let mel = |hertz: f64| 2595.0 * libm::log1p(hertz / 700.0) / std::f64::consts::LN_10;
         let (low, high) = (mel(self.low_hertz), mel(self.high_hertz));
         let step = (high - low) / (self.count + 2) as f64;
         let edge = |i: usize| {
             let mel = i as f64 * step + low;
-            let hertz = 700.0 * (mel / 2595.0 * std::f64::consts::LN_10).exp_m1();
+            let hertz = 700.0 * libm::expm1(mel / 2595.0 * std::f64::consts::LN_10);
             let bin = ((self.length + 1) as f64 * hertz / self.sample_rate as f64).floor();
             if bin >= 0.0 && bin < self.bins as f64 {
                 return Ok(bin as usize);

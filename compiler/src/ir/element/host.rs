@@ -18,23 +18,23 @@ fn unary(f: UnaryFn, x: f64) -> f64 {
     match f {
         UnaryFn::Abs => x.abs(),
         UnaryFn::Neg => -x,
-        UnaryFn::Exp => x.exp(),
-        UnaryFn::Log => x.ln(),
+        UnaryFn::Exp => libm::exp(x),
+        UnaryFn::Log => libm::log(x),
         UnaryFn::Sqrt => x.sqrt(),
         UnaryFn::Rsqrt => 1.0 / x.sqrt(),
         UnaryFn::Reciprocal => 1.0 / x,
-        UnaryFn::Sin => x.sin(),
-        UnaryFn::Cos => x.cos(),
-        UnaryFn::Tan => x.tan(),
-        UnaryFn::Asin => x.asin(),
-        UnaryFn::Acos => x.acos(),
-        UnaryFn::Atan => x.atan(),
-        UnaryFn::Sinh => x.sinh(),
-        UnaryFn::Cosh => x.cosh(),
-        UnaryFn::Tanh => x.tanh(),
-        UnaryFn::Asinh => x.asinh(),
-        UnaryFn::Acosh => x.acosh(),
-        UnaryFn::Atanh => x.atanh(),
+        UnaryFn::Sin => libm::sin(x),
+        UnaryFn::Cos => libm::cos(x),
+        UnaryFn::Tan => libm::tan(x),
+        UnaryFn::Asin => libm::asin(x),
+        UnaryFn::Acos => libm::acos(x),
+        UnaryFn::Atan => libm::atan(x),
+        UnaryFn::Sinh => libm::sinh(x),
+        UnaryFn::Cosh => libm::cosh(x),
+        UnaryFn::Tanh => libm::tanh(x),
+        UnaryFn::Asinh => libm::asinh(x),
+        UnaryFn::Acosh => libm::acosh(x),
+        UnaryFn::Atanh => libm::atanh(x),
         UnaryFn::Erf => erf(x),
         UnaryFn::Floor => x.floor(),
         UnaryFn::Ceil => x.ceil(),
@@ -43,14 +43,14 @@ fn unary(f: UnaryFn, x: f64) -> f64 {
         UnaryFn::Sign => x.signum(),
         UnaryFn::Relu => largest(x, 0.0),
         UnaryFn::LeakyRelu { alpha } if x < 0.0 => x * f64::from(alpha),
-        UnaryFn::Elu { alpha } if x < 0.0 => x.exp_m1() * f64::from(alpha),
+        UnaryFn::Elu { alpha } if x < 0.0 => libm::expm1(x) * f64::from(alpha),
         UnaryFn::LeakyRelu { .. } | UnaryFn::Elu { .. } => x,
         UnaryFn::Selu { alpha, gamma } => {
-            f64::from(gamma) * if x > 0.0 { x } else { f64::from(alpha) * x.exp_m1() }
+            f64::from(gamma) * if x > 0.0 { x } else { f64::from(alpha) * libm::expm1(x) }
         }
         UnaryFn::Celu { alpha } => {
             let alpha = f64::from(alpha);
-            largest(x, 0.0) + smallest(alpha * (x / alpha).exp_m1(), 0.0)
+            largest(x, 0.0) + smallest(alpha * libm::expm1(x / alpha), 0.0)
         }
         UnaryFn::Sigmoid => sigmoid(x),
         UnaryFn::HardSigmoid { alpha, beta } => clip(f64::from(alpha) * x + f64::from(beta), 0.0, 1.0),
@@ -63,7 +63,7 @@ fn unary(f: UnaryFn, x: f64) -> f64 {
         }
         UnaryFn::Softplus => softplus(x),
         UnaryFn::Softsign => x / (1.0 + x.abs()),
-        UnaryFn::Mish => x * softplus(x).tanh(),
+        UnaryFn::Mish => x * libm::tanh(softplus(x)),
         UnaryFn::ThresholdedRelu { alpha } => {
             if x > f64::from(alpha) || x.is_nan() {
                 x
@@ -120,7 +120,7 @@ pub fn eval_binary(f: BinaryFn, a: f32, b: f32) -> f32 {
         BinaryFn::Sub => a - b,
         BinaryFn::Mul => a * b,
         BinaryFn::Div => a / b,
-        BinaryFn::Pow => a.powf(b),
+        BinaryFn::Pow => libm::pow(a, b),
         BinaryFn::Min => smallest(a, b),
         BinaryFn::Max => largest(a, b),
         BinaryFn::Mod => {
@@ -212,7 +212,7 @@ pub fn to_f64(dtype: DType, x: i64) -> f64 {
 
 /// Computes the power of an integer base and a float exponent, truncated towards zero.
 pub fn eval_pow_int_float(dtype: DType, base: i64, exponent: f32) -> i64 {
-    wrap(dtype, to_f64(dtype, base).powf(f64::from(exponent)) as i64)
+    wrap(dtype, libm::pow(to_f64(dtype, base), f64::from(exponent)) as i64)
 }
 
 /// Computes the power of two integers with wrapping arithmetic. For a negative exponent the fraction is truncated.
@@ -263,11 +263,11 @@ fn clip(x: f64, low: f64, high: f64) -> f64 {
 }
 
 fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
+    1.0 / (1.0 + libm::exp(-x))
 }
 
 fn softplus(x: f64) -> f64 {
-    largest(x, 0.0) + (-x.abs()).exp().ln_1p()
+    largest(x, 0.0) + libm::log1p(libm::exp(-x.abs()))
 }
 
 #[cfg(test)]

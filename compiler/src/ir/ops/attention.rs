@@ -165,7 +165,7 @@ impl Attention {
         for score in scores.iter_mut() {
             *score *= self.scale;
             if let Some(cap) = self.softcap {
-                *score = cap * (*score / cap).tanh();
+                *score = cap * libm::tanhf(*score / cap);
             }
         }
         if let Some(mask) = mask {
@@ -237,8 +237,8 @@ mod tests {
                 let early = op.window.is_some_and(|w| j + s + w as usize <= i + t);
                 let hidden = early || op.causal && j + s > i + t;
                 let score = dot * op.scale;
-                let score = op.softcap.map_or(score, |cap| cap * (score / cap).tanh());
-                if hidden { 0.0 } else { (score + mask([b, h, i, j])).exp() }
+                let score = op.softcap.map_or(score, |cap| cap * libm::tanhf(score / cap));
+                if hidden { 0.0 } else { libm::expf(score + mask([b, h, i, j])) }
             };
             let sum: f32 = (0..t).map(weight).sum();
             for (c, y) in y.iter_mut().enumerate() {

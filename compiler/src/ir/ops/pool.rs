@@ -137,10 +137,9 @@ impl Operation for Pool {
                 }
                 (PoolKind::Lp { p }, _) => {
                     let p = f64::from(p);
-                    Data::Float(
-                        pool_windows
-                            .map(x.floats()?, |view| view.sum(|v| v.abs().powf(p)).powf(p.recip()) as f32),
-                    )
+                    Data::Float(pool_windows.map(x.floats()?, |view| {
+                        libm::pow(view.sum(|v| libm::pow(v.abs(), p)), p.recip()) as f32
+                    }))
                 }
             })
         })

@@ -80,7 +80,7 @@ fn polynomial_from_roots(roots: &[f64]) -> Vec<f64> {
 /// Returns the power of two that scales a matrix row to a Euclidean length closest to one.
 fn power_of_two_scale(row: &[f64]) -> f64 {
     let length = row.iter().map(|v| v * v).sum::<f64>().sqrt();
-    (-length.log2()).round().exp2()
+    libm::exp2((-libm::log2(length)).round())
 }
 
 /// Computes `matrix * square * matrix'` for a matrix of `rows x side` and a square of `side x side`.

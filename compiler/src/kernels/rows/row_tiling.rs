@@ -148,7 +148,7 @@ impl RowTiling {
         let traffic =
             problem.traffic() as f64 * waste * (1.0 + p.extra_pass_traffic_fraction * (passes - 1.0));
         // One barrier per level of the reduction tree.
-        let levels = if self.lanes > 1 { lanes.log2() + p.extra_barriers } else { 0.0 };
+        let levels = if self.lanes > 1 { libm::log2(lanes) + p.extra_barriers } else { 0.0 };
         Estimate {
             memory: traffic / (machine.bandwidth_gb_s.max(1e-3) * occupancy),
             latency: machine.rounds(count * lanes) * steps * passes * p.step_ns(problem)

@@ -91,7 +91,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             1.0
         } else {
             let k = op.k.max(1) as f64;
-            2.0 + k * (length / k).max(1.0).ln() / f64::from(size / 2)
+            2.0 + k * libm::log((length / k).max(1.0)) / f64::from(size / 2)
         };
         let stages = f64::from(size.ilog2() * (size.ilog2() + 1)) / 2.0;
         let swaps = (f64::from(size / 2) / f64::from(threads)).max(1.0);

@@ -312,7 +312,7 @@ pub(crate) fn group_shape(wanted: u32, limit: u32, width: i64, height: i64) -> [
         let lanes = padded(width, x).saturating_mul(padded(height, y));
         // A shape far from the wanted size must save many invocations.
         let ratio = f64::from(x * y) / f64::from(wanted.max(1));
-        lanes as f64 * (1.0 + 0.1 * ratio.log2().abs())
+        lanes as f64 * (1.0 + 0.1 * libm::log2(ratio).abs())
     };
     let fits = SHAPES.into_iter().filter(|[x, y]| x * y <= limit);
     fits.min_by(|a, b| cost(*a).total_cmp(&cost(*b))).unwrap_or([8, 1])

@@ -47,7 +47,7 @@ fn yarn_scaling(fields: &Fields<'_>, trained: i64, attention: Option<f64>) -> Re
         None | Some(0.0) => Ok(default),
         Some(_) => fields.factor(name),
     };
-    let mscale = |m: f64| if scale <= 1.0 { 1.0 } else { 0.1 * m * scale.ln() + 1.0 };
+    let mscale = |m: f64| if scale <= 1.0 { 1.0 } else { 0.1 * m * libm::log(scale) + 1.0 };
     let derived = match (fields.optional("mscale")?, fields.optional("mscale_all_dim")?) {
         (Some(a), Some(b)) if a != 0.0 && b != 0.0 => mscale(a) / mscale(b),
         _ => mscale(1.0),
@@ -169,7 +169,8 @@ impl Config {
             None => factor.unwrap_or(1.0),
         };
         let trained = trained.unwrap_or(max_positions);
-        let derived = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (trained as f64).ln()).sqrt() };
+        let derived =
+            if factor <= 1.0 { 1.0 } else { (1.0 + libm::log(factor) / libm::log(trained as f64)).sqrt() };
         let (short, long) = (list("short_factor")?, list("long_factor")?);
         Ok(Scaling::Long { short, long, trained, attention: attention.unwrap_or(derived) })
     }
