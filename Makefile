@@ -15,6 +15,7 @@
 # size      compare the sizes of small programs with the runtime, and of the C library, with their budgets
 # library   install the C library for pkg-config and CMake below PREFIX (and DESTDIR)
 # wheel     build the Python package and test it in a fresh environment
+# release   make and check the files of a release in target/release-artifacts
 # memcheck  run the C, C++ and Python interfaces under valgrind
 # cross     check the runtime for Android, macOS, iOS and Windows
 
@@ -34,7 +35,7 @@ DENY ?= advisories bans licenses sources
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-full drivers drivers-test test-web demo demo-web docs check bless bench size library wheel memcheck cross
+.PHONY: help setup test test-full drivers drivers-test test-web demo demo-web docs check bless bench size library wheel release memcheck cross
 
 help:
 	@sed -n -e '/^$$/q' -e 's/^# //p' Makefile
@@ -99,6 +100,9 @@ library:
 
 wheel: setup
 	$(ENV) runtime/python/wheel.sh $(TARGET_DIR) $$DRIFT_PYTHON
+
+release: setup
+	$(ENV) compiler/release/release.sh $(TARGET_DIR)
 
 memcheck: setup
 	$(CARGO) build -p driftc-cli -p drift-c --bin driftc --lib --example fuzz
