@@ -5,6 +5,7 @@ pub use drift_demo::onnx;
 pub mod compare;
 pub mod device;
 pub mod emission;
+pub mod golden;
 pub mod modules;
 pub mod random_graph;
 pub mod random_model;
