@@ -75,6 +75,23 @@ await test('every flipped byte is one error', async (page) => {
     assert.deepEqual(wrong, []);
 });
 
+await test('a later minor version matters only if its additions are used', async (page) => {
+    const claimed = (edit) => failure(page, `
+        const bytes = new Uint8Array(await (await fetch('/bundles/first.drift')).arrayBuffer());
+        const hash = (from, to, at) => bytes.set(drift.blake3(bytes.slice(from, to)), at);
+        const manifest = Number(new DataView(bytes.buffer).getBigUint64(24, true));
+        bytes[10] = given;
+        ${edit}
+        hash(manifest, bytes.length, 40);
+        hash(0, 96, 96);
+        await drift.Bundle.open(bytes);`, 6);
+    assert.equal((await claimed('')).kind, 'none');
+    // No number of format 1.5 begins with this byte.
+    const newer = await claimed('bytes[manifest] = 254;');
+    assert.equal(newer.kind, 'Version');
+    assert.match(newer.message, /needs format version 1\.6, but this runtime knows version 1\.5/);
+});
+
 await test('metadata, and the progress of loading', async (page) => {
     const { metadata, events, pipelines, total } = await page.evaluate(async () => {
         const events = [];
