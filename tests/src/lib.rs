@@ -11,5 +11,6 @@ pub mod random_graph;
 pub mod random_model;
 pub mod settings;
 pub mod stored;
+pub mod tested_bundle;
 pub mod web;
 pub mod word_model;

@@ -1,8 +1,9 @@
 // An open bundle: its header and manifest, which are read and checked, and its sections, which are fetched when needed.
 
-import { decodeManifest, Fault, Reader, type Manifest } from './decode.js';
+import { decodeManifest, type Manifest } from './decode.js';
 import { corrupt, fail, messageOf } from './errors.js';
 import { blake3, hex, equalBytes } from './hash.js';
+import { Fault, Reader } from './reader.js';
 import { isBundle, notABundle, openSource, type BundleSource, type Cache, type Source } from './source.js';
 import { validate } from './validate.js';
 

@@ -165,6 +165,27 @@ await test('only bundles of trusted keys are loaded', async (page) => {
     }
 });
 
+await test('the self-test runs on the device', async (page) => {
+    const run = (bundle) => failure(page, `
+        const session = await drift.Session.load('/bundles/${bundle}.drift', { cache: false });
+        const vectors = [await session.selfTest(), await session.selfTest()];
+        session.destroy();
+        throw { kind: 'passed', message: String(vectors) };`);
+    assert.deepEqual(await run('tested'), { kind: 'passed', message: '2,2' });
+    assert.deepEqual(await run('first'), { kind: 'passed', message: '0,0' });
+    for (const [name, kind, part] of [
+        ['weight', 'SelfTest', /self-test 1: output `product` of function `main` differs from the CPU reference: .* instead of/],
+        ['function', 'NoSuchFunction', /no function `other`/],
+        ['shape', 'Invalid', /self-test 1, input `x`: the shape is too large/],
+        ['elements', 'SelfTest', /elements instead of/],
+        ['samples', 'SelfTest', /NaN/],
+    ]) {
+        const error = await run(`tested-${name}`);
+        assert.equal(error.kind, kind, error.message);
+        assert.match(error.message, part);
+    }
+});
+
 await test('no WebGPU, no adapter, another target, a lost device', async (page) => {
     const load = (options) => failure(page, `await drift.Session.load('/bundles/first.drift', ${options})`);
     const adapter = await load('{ gpu: { requestAdapter: async () => null } }');
