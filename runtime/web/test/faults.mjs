@@ -1,8 +1,9 @@
-// Tests errors in a browser: damaged bundles, servers, devices and arguments; and the cache between visits.
+// Tests errors in a browser: damaged bundles, servers, devices and arguments; the cache between visits; and golden bundles of
+// earlier versions of the format.
 // `node faults.mjs FOLDER`: a folder from `tests/web.rs` with two versions of a model.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { launch } from './chromium.mjs';
@@ -10,7 +11,8 @@ import { serve } from './server.mjs';
 
 const folder = resolve(process.argv[2]);
 const here = dirname(fileURLToPath(import.meta.url));
-const server = await serve({ '.': resolve(here, '..'), bundles: folder });
+const golden = resolve(here, '../../../tests/golden_bundles');
+const server = await serve({ '.': resolve(here, '..'), bundles: folder, golden });
 const browser = await launch();
 let passed = 0;
 const test = async (name, body) => {
@@ -184,6 +186,33 @@ await test('the self-test runs on the device', async (page) => {
         assert.equal(error.kind, kind, error.message);
         assert.match(error.message, part);
     }
+});
+
+await test('golden bundles of every version of the format run', async (page) => {
+    const bundles = readdirSync(golden, { recursive: true }).filter((path) => path.endsWith('.drift')).sort();
+    let compared = 0;
+    for (const path of bundles) {
+        const { runs } = JSON.parse(readFileSync(`${golden}/${path.replace('.drift', '.json')}`));
+        const wrong = await page.evaluate(async ([path, runs]) => {
+            const bundle = await window.drift.Bundle.open(`/golden/${path}`);
+            if (!bundle.manifest.variants.some(({ target }) => target.startsWith('webgpu'))) return undefined;
+            const session = await window.drift.Session.load(bundle, { cache: false });
+            await session.selfTest();
+            for (const { inputs, outputs, function: name } of runs) {
+                const arrays = Object.entries(inputs).map(([input, { shape, values }]) => [input, { shape, data: Float32Array.from(values) }]);
+                const got = await session.run(name, Object.fromEntries(arrays));
+                for (const [output, { values }] of Object.entries(outputs)) {
+                    const far = values.find((value, index) => !(Math.abs(got[output].data[index] - value) < 1e-4));
+                    if (far !== undefined) return `${output} lacks ${far}`;
+                }
+            }
+            session.destroy();
+            return 'equal';
+        }, [path, runs]);
+        assert.ok(wrong === undefined || wrong === 'equal', `${path}: ${wrong}`);
+        compared += Number(wrong === 'equal');
+    }
+    assert.ok(compared > 0);
 });
 
 await test('no WebGPU, no adapter, another target, a lost device', async (page) => {
