@@ -195,7 +195,9 @@ fn sign(path: &Path) -> String {
 }
 
 fn goldens() -> Vec<Golden> {
-    golden::read_all().unwrap_or_else(|e| panic!("{e}"))
+    let goldens = golden::read_all().unwrap_or_else(|e| panic!("{e}"));
+    assert!(!goldens.is_empty(), "there are no golden bundles");
+    goldens
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use drift_runtime::codec::{VERSION_MAJOR, VERSION_MINOR};
 use drift_runtime::{ArrayRef, Backend, Bundle, Options, Session};
 use driftc::ir::array::{Array, Data};
 use driftc::ir::tensor::DType;
@@ -106,10 +107,10 @@ pub fn root() -> PathBuf {
 /// If a file is missing or malformed.
 pub fn read_all() -> Result<Vec<Golden>, String> {
     let mut goldens = Vec::new();
-    for minor in 0.. {
-        let folder = root().join(format!("1.{minor}"));
+    for minor in 0..=VERSION_MINOR {
+        let folder = root().join(format!("{VERSION_MAJOR}.{minor}"));
         if !folder.is_dir() {
-            break;
+            continue;
         }
         let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let mut bundles: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
