@@ -10,6 +10,11 @@ fn the_package_works() {
     run("test_driftc.py", &[]);
 }
 
+#[test]
+fn the_fleet_calls_driftc() {
+    run("test_fleet_commands.py", &[]);
+}
+
 /// Compiles a recognizer of text lines, whose metadata has its characters, and reads a rendered line with numpy alone.
 #[test]
 fn a_line_of_text_is_read() {

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use drift_runtime::codec::{BundleWriter, section};
 use drift_runtime::format::self_test::{ATTACHMENT, SelfTest, VECTOR_LIMIT};
 use drift_runtime::{Bundle, Error, Session};
 use drift_tests::device;
-use driftc::compile::{Model, Options, write};
+use drift_tests::tested_bundle::{write_edited, write_tested};
+use driftc::compile::{Model, Options};
 use driftc::ir::graph_text;
 use driftc::lowering::lower_model;
 use driftc::pass::Precision;
@@ -22,36 +22,11 @@ output "plain" %2
 output "product" %3
 "#;
 
-/// Computes a self-test for a model, and writes its bundle. Returns the path of the bundle.
+/// Writes the bundle of a graph with its self-test. Returns the path of the bundle.
 fn bundle(folder: &Path, name: &str, graph: &str, options: &Options, n_vectors: Option<u16>) -> PathBuf {
-    let target = device::target();
-    let mut model = Model { graph: graph_text::parse(graph).unwrap(), ..Model::default() };
-    let options = device::validated(options);
-    let functions = lower_model(&model, &target, &options).unwrap_or_else(|e| panic!("{e}"));
-    let test = self_test(&model, &functions, &options, n_vectors, &References::default())
-        .unwrap_or_else(|e| panic!("{e}"));
-    model.attachments.extend(test.map(|test| (ATTACHMENT.to_owned(), test.encode().unwrap())));
     let path = folder.join(name);
-    write(&model, &[target], &[&functions], &options, &path).unwrap_or_else(|e| panic!("{e}"));
+    write_tested(&path, graph, &device::target(), &device::validated(options), n_vectors);
     path
-}
-
-/// Writes a copy of a bundle with valid hashes, after `edit` changed the weights and the self-test.
-fn edited(bundle: &Bundle, path: &Path, edit: &dyn Fn(&mut Vec<u8>, &mut SelfTest)) {
-    let manifest = bundle.manifest();
-    let mut test = SelfTest::decode(bundle.attachment(ATTACHMENT).unwrap().unwrap()).unwrap();
-    let mut writer = BundleWriter::create(path).unwrap();
-    for chunk in &manifest.chunks {
-        let mut bytes = section(bundle.bytes(), chunk.offset, chunk.size).unwrap().to_vec();
-        edit(&mut bytes, &mut test);
-        writer.chunk(|out| out.write_all(&bytes)).unwrap();
-    }
-    for artifact in &manifest.artifacts {
-        let bytes = section(bundle.bytes(), artifact.offset, artifact.size).unwrap();
-        writer.artifact(artifact.kind, bytes).unwrap();
-    }
-    writer.attach(ATTACHMENT, &test.encode().unwrap()).unwrap();
-    writer.finish(manifest.provenance.clone(), manifest.variants.clone()).unwrap();
 }
 
 fn load(path: &Path) -> Session {
@@ -111,11 +86,11 @@ fn a_changed_weight_fails_and_the_error_names_the_output() {
     let path = bundle(folder.path(), "good.drift", GRAPH, &options, Some(1));
     let opened = Bundle::open(&path).unwrap();
     let changed = folder.path().join("changed.drift");
-    edited(&opened, &changed, &|_, _| ());
+    write_edited(&opened, &changed, &|_, _| ());
     assert_eq!(load(&changed).self_test().unwrap(), 1);
     // The highest byte of a weight: its sign and exponent. Places are spread over the weights.
     for place in [0, 1001, 7777, 15359] {
-        edited(&opened, &changed, &|weights, _| weights[4 * place + 3] ^= 0x7f);
+        write_edited(&opened, &changed, &|weights, _| weights[4 * place + 3] ^= 0x7f);
         Bundle::open(&changed).unwrap().verify().unwrap();
         let error = load(&changed).self_test().expect_err("a weight is wrong");
         assert!(matches!(error, Error::SelfTest { .. }), "{error}");
@@ -147,7 +122,7 @@ fn hostile_vectors_are_errors() {
         ("differs", |test| test.vectors[0].outputs[0].samples = vec![5.0; 100_000]),
     ];
     for (part, edit) in edits {
-        edited(&opened, &hostile, &|_, test| edit(test));
+        write_edited(&opened, &hostile, &|_, test| edit(test));
         let message = load(&hostile).self_test().expect_err(part).to_string();
         assert!(message.contains(part), "`{part}` in {message}");
     }

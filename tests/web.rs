@@ -10,8 +10,10 @@ use std::sync::Once;
 
 use drift_models::Dims;
 use drift_runtime::Bundle;
+use drift_runtime::format::self_test::SelfTest;
 use drift_tests::emission::MODELS;
 use drift_tests::settings::{self, Scope};
+use drift_tests::tested_bundle::{write_edited, write_tested};
 use drift_tests::web::{Candidates, Job, index};
 use driftc::compile::{Model, Options, compile};
 use driftc::import::onnx;
@@ -144,6 +146,43 @@ output "y" %5
     )
 }
 
+/// Graph with inputs of several types. Only `product` depends on the constant.
+const TESTED: &str = r#"
+symbol n 1..16
+%0 = input {"name":"x","dtype":"f32","shape":["n",96]}
+%1 = constant {"dtype":"f32","shape":[96,160],"random":1}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%3 = input {"name":"half","dtype":"f16","shape":["n",7]}
+%4 = neg %3
+%5 = input {"name":"ids","dtype":"i64","shape":[5]}
+%6 = add %5 %5
+%7 = input {"name":"mask","dtype":"bool","shape":[5]}
+%8 = cast %7 {"to":"f32"}
+output "negative" %4
+output "twice" %6
+output "mask as float" %8
+output "product" %2
+"#;
+
+/// Writes bundles for the self-test: a correct one, one with a changed weight, and ones with hostile vectors.
+fn tested(folder: &Path) {
+    let target = TargetProfile::load("webgpu-baseline").unwrap();
+    let path = folder.join("tested.drift");
+    write_tested(&path, TESTED, &target, &Options::default(), Some(2));
+    let good = Bundle::open(&path).unwrap();
+    type Edit = fn(&mut Vec<u8>, &mut SelfTest);
+    let edits: [(&str, Edit); 5] = [
+        ("weight", |weights, _| weights[4 * 7777 + 3] ^= 0x7f),
+        ("function", |_, test| test.vectors[0].function = "other".to_owned()),
+        ("shape", |_, test| test.vectors[0].inputs[0].shape = vec![1 << 40, 96]),
+        ("elements", |_, test| test.vectors[0].outputs[0].elements = u64::MAX),
+        ("samples", |_, test| test.vectors[0].outputs[0].samples = vec![f64::NAN; 9]),
+    ];
+    for (name, edit) in edits {
+        write_edited(&good, &folder.join(format!("tested-{name}.drift")), &edit);
+    }
+}
+
 /// Writes bundles for tests of faults: two versions of a model, the number of bytes of the chunks in which the versions differ, a
 /// version with a damaged chunk, and a bundle for another API.
 fn faults(folder: &Path) {
@@ -173,6 +212,7 @@ fn faults(folder: &Path) {
     let at = usize::try_from(before.last().unwrap().offset).unwrap();
     bytes[at + 5] ^= 4;
     std::fs::write(folder.join("damaged.drift"), bytes).unwrap();
+    tested(folder);
     let pair = minisign::KeyPair::generate_unencrypted_keypair().unwrap();
     let mut bytes = std::fs::read(&first).unwrap();
     let signature = minisign::sign(None, &pair.sk, &bytes[..128], Some("bundle"), None).unwrap();

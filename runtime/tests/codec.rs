@@ -2,9 +2,11 @@
 
 mod common;
 
-use common::{edited_bundle, encode, small_bundle, with_manifest, write_bundle};
-use drift_runtime::codec::read_manifest;
-use drift_runtime::format::{Expr, ExprOp, Function, Hash, HostType, Manifest, SlotKind, Variant};
+use common::{edited_bundle, encode, small_bundle, with_manifest, with_minor, write_bundle};
+use drift_runtime::codec::{VERSION_MINOR, read_manifest, read_manifest_as};
+use drift_runtime::format::{
+    ArtifactKind, Expr, ExprOp, Function, Hash, HostType, Manifest, SlotKind, Variant,
+};
 use drift_runtime::{Bundle, Error};
 
 fn read(bytes: Vec<u8>) -> Result<Bundle, Error> {
@@ -129,6 +131,40 @@ fn other_versions_and_other_files_are_rejected() {
     assert!(matches!(read(b"PK\x03\x04 something else".to_vec()), Err(Error::NotABundle)));
     assert!(matches!(read(Vec::new()), Err(Error::NotABundle)));
     assert!(matches!(Bundle::open("no such file".as_ref()), Err(Error::Io { .. })));
+}
+
+/// Returns the bundle with a manifest in which the kind of the first artifact has a number that no version lists.
+fn with_unknown_value(file: &[u8]) -> Vec<u8> {
+    let mut manifest = read_manifest(file).unwrap();
+    let mut bytes = encode(&manifest);
+    manifest.artifacts[0].kind = ArtifactKind::Hlsl;
+    let other = encode(&manifest);
+    let kind = bytes.iter().zip(&other).position(|(a, b)| a != b).unwrap();
+    bytes[kind] = 200;
+    with_manifest(file, &bytes)
+}
+
+#[test]
+fn a_later_minor_version_matters_only_if_its_additions_are_used() {
+    let next = VERSION_MINOR + 1;
+    let bytes = small_bundle();
+    let manifest = read_manifest(&bytes).unwrap();
+    for minor in [0, VERSION_MINOR, next, u16::MAX] {
+        assert_eq!(read(with_minor(&bytes, minor)).unwrap().manifest(), &manifest);
+    }
+    assert_eq!(read_manifest_as(&bytes, next).unwrap(), manifest);
+    let message = |file: &[u8], known| read_manifest_as(file, known).unwrap_err().to_string();
+    let versions = format!("needs format version 1.{next}, but this runtime knows version 1.{VERSION_MINOR}");
+    let unknown = with_unknown_value(&bytes);
+    let claimed = with_minor(&unknown, next);
+    assert!(message(&claimed, VERSION_MINOR).contains(&versions));
+    // Bytes behind the manifest may be an addition; a bundle that is cut off is damaged.
+    let longer = [with_minor(&bytes, next).as_slice(), b"more"].concat();
+    assert!(message(&longer, VERSION_MINOR).contains(&versions));
+    assert!(message(&claimed[..claimed.len() - 1], VERSION_MINOR).contains("corrupt bundle"));
+    // A reader of the version that a bundle claims knows all its additions, so the bundle is damaged.
+    assert!(message(&unknown, VERSION_MINOR).contains("corrupt bundle, manifest"));
+    assert!(message(&claimed, next).contains("corrupt bundle, manifest"));
 }
 
 /// Inserts a specialization after function `scale`: a copy of the function that `edit` has modified.

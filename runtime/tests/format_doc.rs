@@ -5,6 +5,8 @@ mod common;
 
 use common::{encode, small_bundle};
 use drift_runtime::codec::read_manifest;
+use drift_runtime::format::HostType;
+use drift_runtime::format::self_test::{SelfTest, TestInput, TestOutput, Vector, generate, input_seed};
 use drift_runtime::format::{
     BindingKind, DeviceType, Expr, ExprOp, FEATURES, Features, Image, ImageKind, Manifest, MatrixScope,
     MatrixShape, MatrixType, SlotKind, Texture,
@@ -93,9 +95,11 @@ impl Reader<'_> {
             for index in 0..n.parse::<usize>().unwrap() {
                 self.read(element, &format!("{path}[{index}]"));
             }
-        } else if kind == "(text, text)" {
-            self.read("text", path);
-            self.read("text", path);
+        } else if let Some((first, second)) =
+            kind.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')?.split_once(", "))
+        {
+            self.read(first, path);
+            self.read(second, path);
         } else {
             self.read_plain(kind, path);
         }
@@ -110,6 +114,7 @@ impl Reader<'_> {
                 if value.is_multiple_of(2) { half.to_string() } else { (-half - 1).to_string() }
             }
             "bool" => self.byte().to_string(),
+            "f64" => f64::from_le_bytes(std::array::from_fn(|_| self.byte())).to_string(),
             "hash" => (0..32).map(|_| format!("{:02x}", self.byte())).collect(),
             "text" => {
                 let length = usize::try_from(self.number()).unwrap();
@@ -144,10 +149,10 @@ impl Reader<'_> {
     }
 }
 
-fn read_by_format_page(bytes: &[u8]) -> Vec<String> {
+fn read_by_format_page(kind: &str, bytes: &[u8]) -> Vec<String> {
     let mut reader = Reader { page: page(), bytes, at: 0, log: Vec::new() };
-    reader.read("Manifest", "");
-    assert_eq!(reader.at, bytes.len(), "the manifest has more bytes than FORMAT.md describes");
+    reader.read(kind, "");
+    assert_eq!(reader.at, bytes.len(), "there are more bytes than FORMAT.md describes");
     reader.log
 }
 
@@ -192,7 +197,7 @@ fn full_manifest() -> Manifest {
 #[test]
 fn format_page_describes_every_byte() {
     let manifest = full_manifest();
-    let log = read_by_format_page(&encode(&manifest));
+    let log = read_by_format_page("Manifest", &encode(&manifest));
     let dispatch = ".variants[0].functions[1].dispatches[0]";
     for expected in [
         ".provenance.compiler_version=test".to_owned(),
@@ -222,6 +227,51 @@ fn format_page_describes_every_byte() {
             "`{expected}` is missing from the values that were read from the bundle: {log:#?}"
         );
     }
+}
+
+#[test]
+fn format_page_describes_self_tests() {
+    let input = TestInput { name: "x".to_owned(), shape: vec![3, 300], integers: 250 };
+    let output = TestOutput {
+        name: "y".to_owned(),
+        elements: 900,
+        mean: -0.5,
+        samples: vec![1.25],
+        ..TestOutput::default()
+    };
+    let vector = Vector {
+        function: "main".to_owned(),
+        seed: 1 << 40,
+        relative: 1e-3,
+        symbols: vec![("past".to_owned(), -7)],
+        inputs: vec![input],
+        outputs: vec![output],
+        ..Vector::default()
+    };
+    let log = read_by_format_page("list<Vector>", &SelfTest { vectors: vec![vector] }.encode().unwrap());
+    for expected in [
+        "[0].function=main",
+        "[0].seed=1099511627776",
+        "[0].relative=0.001",
+        "[0].symbols[0]=-7",
+        "[0].inputs[0].shape[1]=300",
+        "[0].inputs[0].integers=250",
+        "[0].outputs[0].mean=-0.5",
+        "[0].outputs[0].samples[0]=1.25",
+    ] {
+        assert!(log.iter().any(|value| value == expected), "{expected} is missing from {log:#?}");
+    }
+    let floats = generate(HostType::F32, 4, 1, input_seed(1, 0));
+    let floats: Vec<String> =
+        floats.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b).to_string()).collect();
+    let bytes = generate(HostType::U8, 4, 250, input_seed(1, 0));
+    let integers: Vec<String> = bytes.iter().map(u8::to_string).collect();
+    let example = format!(
+        "For the seed 1, the first elements of input 0 are {} as floats, and {} as integers if `integers` is 250.",
+        floats.join(", "),
+        integers.join(", ")
+    );
+    assert!(PAGE.contains(&example), "FORMAT.md lacks: {example}");
 }
 
 #[test]

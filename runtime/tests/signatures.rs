@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{encode, small_bundle, with_manifest};
+use common::{encode, small_bundle, with_manifest, with_minor};
 use drift_runtime::codec::{read_header, read_manifest, signed_bytes};
 use drift_runtime::{Bundle, Error, Options, Session};
 use minisign::KeyPair;
@@ -116,10 +116,7 @@ fn signatures_of_other_bytes_are_refused() {
     assert!(Bundle::from_vec(swapped.clone()).is_ok());
     assert!(refused(&swapped, keys).contains("does not match it"));
     // The header is signed too, such as its minor version, although its hash is valid.
-    let mut header = file.clone();
-    header[10] = 4;
-    let hash = drift_runtime::format::Hash::digest(&header[..96]);
-    header[96..128].copy_from_slice(&hash.0);
+    let header = with_minor(&file, 4);
     assert!(Bundle::from_vec(header.clone()).is_ok());
     assert!(refused(&signed(&header, &good), keys).contains("does not match it"));
     // A signature in the old form of minisign, without a hash of the message, has another first digit.

@@ -11,7 +11,7 @@ mod signature;
 mod verify;
 mod write;
 
-pub use read::{Extent, read_header, read_manifest, section};
+pub use read::{Extent, read_header, read_manifest, read_manifest_as, section};
 pub use signature::{KeyId, SIGNATURE_LIMIT, signature, signed_bytes};
 pub use verify::verify;
 pub use write::{BundleWriter, Summary};
@@ -27,6 +27,10 @@ pub const VERSION_MAJOR: u16 = 1;
 /// Minor version of the format, incremented if enum values, feature bits or a signature are added. An older reader
 /// rejects only bundles that use the additions.
 pub const VERSION_MINOR: u16 = 5;
+/// Minor version that added specializations: several functions with the same name.
+const SPECIALIZATIONS_SINCE: u16 = 2;
+/// Minor version that added signatures.
+const SIGNATURES_SINCE: u16 = 5;
 
 pub(crate) const HEADER_SIZE: usize = 128;
 /// Number of header bytes covered by the header's hash.
@@ -77,8 +81,8 @@ fn encode(manifest: &Manifest) -> Result<Vec<u8>> {
     }
 }
 
-fn decode(bytes: &[u8], at: u64) -> Result<Manifest> {
-    let mut reader = decode::Reader { rest: bytes };
+fn decode(bytes: &[u8], at: u64, known_minor: u16) -> Result<Manifest> {
+    let mut reader = decode::Reader { rest: bytes, known_minor };
     let manifest = decode::manifest(&mut reader);
     let at = at + (bytes.len() - reader.rest.len()) as u64;
     match manifest {

@@ -19,7 +19,7 @@ pub enum Error {
     #[error("not a drift bundle: it does not start with the bundle's magic bytes")]
     NotABundle,
     #[error(
-        "the bundle has format version {found}, this runtime reads version {supported}; compile the model again with a matching driftc"
+        "the bundle needs format version {found}, but this runtime knows version {supported}; update the runtime, or compile the model again with a matching driftc"
     )]
     Version { found: String, supported: String },
     #[error("corrupt bundle, {section} at byte {at}: {reason}; fetch or compile the bundle again")]

@@ -1,4 +1,7 @@
-/** Test of the Kotlin interface. Needs a bundle that computes y = x + x with 2 x 2 floats. */
+/**
+ * Test of the Kotlin interface. Needs a bundle that computes y = x + x with 2 x 2 floats, a bundle with a self-test, and a copy of
+ * the latter in which a weight of the output y is changed.
+ */
 import dev.driftc.DType
 import dev.driftc.DriftException
 import dev.driftc.Session
@@ -11,7 +14,7 @@ private fun assertFails(word: String, call: () -> Unit) {
 }
 
 fun main(arguments: Array<String>) {
-    val path = arguments.first()
+    val (path, tested, changed) = arguments
     Session.open(path).use { session ->
         check(session.functions == listOf("main") && session.device.isNotEmpty() && session.target.isNotEmpty())
         check(session.metadata.isEmpty()) { "${session.metadata}" }
@@ -35,5 +38,12 @@ fun main(arguments: Array<String>) {
     assertFails("it is not signed") { Session.open(path, listOf(key)) }
     assertFails("trusted keys are: none") { Session.open(path, emptyList()) }
     assertFails("trusted key 2") { Session.open(java.io.File(path).readBytes(), listOf(key, "abc")) }
+    Session.open(tested).use { session ->
+        check(session.selfTest() == 1L)
+        check(session.selfTest() == 1L)
+        session.close()
+        assertFails("closed") { session.selfTest() }
+    }
+    Session.open(changed).use { assertFails("output `y` of function `main` differs") { it.selfTest() } }
     println("kotlin: test passed")
 }

@@ -28,6 +28,8 @@ def compile(
     consts: Mapping[str, Any] | None = None,
     like: Mapping[str, Any] | None = None,
     args: Any = None,
+    self_test: int | None = None,
+    sign: str | os.PathLike[str] | None = None,
     options: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Compiles a model into a bundle, and returns the report of ``driftc compile --json``.
@@ -41,6 +43,9 @@ def compile(
     :param dims: sizes of symbolic dimensions, each a number or (minimum, maximum).
     :param consts: inputs that become constants: numbers or arrays.
     :param like: example arrays for inputs, whose shapes set the sizes of symbolic dimensions.
+    :param self_test: number of self-test vectors, which :meth:`Session.self_test` runs (default: 1 if the CPU reference is
+        quick, else 0).
+    :param sign: path of the secret key that signs the bundle. The environment variable DRIFTC_KEY_PASSWORD has its password.
     :param options: further options of ``driftc compile``.
     """
     target_names = [targets] if isinstance(targets, str) else targets
@@ -50,6 +55,10 @@ def compile(
             command += ["-t", os.fspath(target)]
         if weights is not None:
             command += ["--weights", weights]
+        if self_test is not None:
+            command.append(f"--self-test={self_test}")
+        if sign is not None:
+            command += ["--sign", os.fspath(sign)]
         command += files.shapes(dims, consts, like)
         return _json([*command, *options])
 

@@ -162,7 +162,10 @@ class Package(unittest.TestCase):
         keys, signed = folder / "python.key", folder / "signed.drift"
         program = os.environ["DRIFTC"]
         subprocess.run([program, "keygen", "-o", keys, "--no-password", "--force"], check=True, capture_output=True)
-        subprocess.run([program, "sign", self.path, "--key", keys, "-o", signed], check=True, capture_output=True)
+        driftc.compile(model(), signed, TARGET, dims={"n": (1, 1024)}, sign=keys)
+        self.assertEqual(driftc.inspect(signed)["hash"], driftc.inspect(self.path)["hash"])
+        with self.assertRaisesRegex(driftc.Error, "none.key"):
+            driftc.compile(model(), folder / "unsigned.drift", TARGET, dims={"n": 2}, sign=folder / "none.key")
         text = keys.with_suffix(".pub").read_text()
         other = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3"
         for trusted in ([text], [other, text.splitlines()[1]], None):
@@ -182,6 +185,13 @@ class Package(unittest.TestCase):
         with driftc.Session(self.path) as session:
             self.assertEqual(session.self_test(), 1)
             self.assertEqual(session.self_test(), 1)
+        path = self.path.with_name("tested.drift")
+        for vectors in (0, 2):
+            driftc.compile(model(), path, TARGET, dims={"n": 2}, self_test=vectors)
+            with driftc.Session(path) as session:
+                self.assertEqual(session.self_test(), vectors)
+        with self.assertRaisesRegex(driftc.Error, "--self-test"):
+            driftc.compile(model(), path, TARGET, dims={"n": 2}, self_test=-1)
 
     def test_pipelines_are_cached_by_default(self):
         def cached(**options):

@@ -76,6 +76,15 @@ pub(crate) fn with_manifest(file: &[u8], manifest: &[u8]) -> Vec<u8> {
     file
 }
 
+/// Returns the bundle with another minor version in its header.
+pub(crate) fn with_minor(file: &[u8], minor: u16) -> Vec<u8> {
+    let mut file = file.to_vec();
+    file[10..12].copy_from_slice(&minor.to_le_bytes());
+    let hash = Hash::digest(&file[..96]);
+    file[96..128].copy_from_slice(&hash.0);
+    file
+}
+
 pub(crate) fn encode(manifest: &Manifest) -> Vec<u8> {
     bincode::serde::encode_to_vec(manifest, bincode::config::standard()).unwrap()
 }

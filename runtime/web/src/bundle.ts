@@ -1,12 +1,15 @@
 // An open bundle: its header and manifest, which are read and checked, and its sections, which are fetched when needed.
 
-import { decodeManifest, Fault, Reader, type Manifest } from './decode.js';
+import { decodeManifest, type Manifest } from './decode.js';
 import { corrupt, fail, messageOf } from './errors.js';
 import { blake3, hex, equalBytes } from './hash.js';
+import { Fault, Reader } from './reader.js';
 import { isBundle, notABundle, openSource, type BundleSource, type Cache, type Source } from './source.js';
 import { validate } from './validate.js';
 
 const HEADER = 128;
+/** Minor version of the format that this runtime knows. */
+const KNOWN_MINOR = 5;
 const GAP = 256;
 const MANIFEST_LIMIT = 64 << 20;
 const SIGNATURE_LIMIT = 1024;
@@ -62,13 +65,13 @@ export class Bundle {
         const u64 = (at: number) => view.getUint32(at, true) + view.getUint32(at + 4, true) * 2 ** 32;
         if (!equalBytes(blake3(start.slice(0, 96)), start.subarray(96))) corrupt('header', 0, 'its hash does not match');
         const [major, minor] = [view.getUint16(8, true), view.getUint16(10, true)];
-        if (major !== 1) {
+        const newer = () =>
             fail(
                 'Version',
-                `the bundle has format version ${major}.${minor}, this runtime reads version 1.x; ` +
-                    'compile the model again with a matching driftc',
+                `the bundle needs format version ${major}.${minor}, but this runtime knows version 1.${KNOWN_MINOR}; ` +
+                    'update the runtime, or compile the model again with a matching driftc',
             );
-        }
+        if (major !== 1) newer();
         if (view.getUint32(12, true) !== HEADER || start.subarray(72, 96).some((byte) => byte)) {
             corrupt('header', 12, "its size or its reserved bytes differ from this version's");
         }
@@ -76,6 +79,7 @@ export class Bundle {
         // A signature may follow. `checkSignature` reads it.
         const extra = (source.size ?? fileSize) - fileSize;
         if (extra < 0 || extra > SIGNATURE_LIMIT) {
+            if (extra > 0 && minor > KNOWN_MINOR) newer();
             corrupt('header', 16, `the file has ${source.size} bytes, the header says ${fileSize}`);
         }
         if (offset + size !== fileSize || offset < HEADER || size > MANIFEST_LIMIT) {
@@ -84,11 +88,17 @@ export class Bundle {
         const bytes = await source.read(offset, size, signal);
         const hash = start.slice(40, 72);
         if (!equalBytes(blake3(bytes), hash)) corrupt('manifest', offset, 'its hash does not match');
-        const manifest = decode(bytes, offset);
-        validate(manifest);
-        const bundle = new Bundle(source, manifest, hex(hash), start, fileSize, HEADER + size);
-        bundle.#checkLayout(offset);
-        return bundle;
+        try {
+            const manifest = decode(bytes, offset);
+            validate(manifest);
+            const bundle = new Bundle(source, manifest, hex(hash), start, fileSize, HEADER + size);
+            bundle.#checkLayout(offset);
+            return bundle;
+        } catch (error) {
+            // The manifest is undamaged, so it uses an addition of its version.
+            if (minor > KNOWN_MINOR) newer();
+            throw error;
+        }
     }
 
     /** Metadata of the source model by key, such as the labels of its classes. */

@@ -2,7 +2,7 @@
 // programs.
 
 export type Kind =
-    | 'Io' | 'NoRange' | 'NotABundle' | 'Version' | 'Corrupt' | 'Invalid' | 'Untrusted'
+    | 'Io' | 'NoRange' | 'NotABundle' | 'Version' | 'Corrupt' | 'Invalid' | 'Untrusted' | 'SelfTest'
     | 'NoWebGpu' | 'NoAdapter' | 'NoSuchTarget' | 'Unmet' | 'DeviceLost' | 'OutOfMemory' | 'Gpu'
     | 'NoSuchFunction' | 'NoSuchName' | 'NoSuchState' | 'Missing' | 'WrongType' | 'WrongShape' | 'OutOfBounds'
     | 'SymbolOutOfBounds' | 'WrongLength' | 'ValueOutOfRange' | 'Expression' | 'TooLarge';

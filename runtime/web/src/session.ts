@@ -1,18 +1,21 @@
 // A bundle loaded on a device. After loading, no pipeline is created and no memory is allocated, whatever shapes arrive within
 // the bounds that the bundle was compiled for.
 
-import { Bundle, type FetchOptions, type Section } from './bundle.js';
+import { Bundle, type FetchOptions } from './bundle.js';
 import { fromDevice, isArrayOf, toDevice, type TypedArray } from './convert.js';
 import type { DeviceType, Func, HostType, Port, Variant } from './decode.js';
 import { openDevice, type DeviceOptions } from './device.js';
 import { DriftError, fail, quoteList, messageOf } from './errors.js';
 import { constant } from './expr.js';
-import { allocate, rowBytes, type Memory, type Ready } from './memory.js';
+import { allocate, type Memory, type Ready } from './memory.js';
+import { planFetch } from './plan-fetch.js';
 import { cacheStorage, type BundleSource, type Cache } from './source.js';
 import { shapeAt, shapeText, bindSymbols, valueAt } from './symbols.js';
 import { deviceSize, isSpecialization } from './validate.js';
 
 const MAP_READ = 1;
+/** Name of the attachment with the self-test vectors. */
+const SELF_TEST = 'driftc.self-test';
 
 export interface Progress {
     /** Bytes of weights and shaders that loading has so far, fetched or from the cache. */
@@ -193,10 +196,24 @@ export class Session {
 
     /** Sets all states to zero, as after loading. */
     resetStates(): Promise<void> {
+        return this.#runExclusive(async () => this.#clearStates());
+    }
+
+    /**
+     * Runs the bundle's self-test vectors and compares the outputs with the outputs of the CPU reference. Returns the
+     * number of vectors: 0 if the bundle has none. Fails with the first output that differs. All states are zero afterwards.
+     */
+    selfTest(): Promise<number> {
         return this.#runExclusive(async () => {
-            const encoder = this.device.createCommandEncoder();
-            for (const state of this.memory.states) encoder.clearBuffer(state);
-            this.device.queue.submit([encoder.finish()]);
+            const bytes = await this.bundle.attachment(SELF_TEST);
+            if (!bytes) return 0;
+            const { selfTest } = await import('./self-test.js');
+            return selfTest(bytes, {
+                find: (name) => this.#find(name),
+                reset: () => this.#clearStates(),
+                run: (name, inputs, options) => this.#runFunction(name, inputs, options),
+                fail,
+            });
         });
     }
 
@@ -204,6 +221,12 @@ export class Session {
     destroy(): void {
         this.memory.destroy();
         if (this.ownsDevice) this.device.destroy();
+    }
+
+    #clearStates(): void {
+        const encoder = this.device.createCommandEncoder();
+        for (const state of this.memory.states) encoder.clearBuffer(state);
+        this.device.queue.submit([encoder.finish()]);
     }
 
     #runExclusive<T>(task: () => Promise<T>): Promise<T> {
@@ -365,51 +388,3 @@ function normalizeInput(func: Func, port: Port, input: Input): { shape: readonly
     if (!shape) fail('WrongShape', `\`${port.name}\` takes shape [${shapeText(func, port)}]; give { data, shape }`);
     return { ...given, shape: shape! };
 }
-
-/**
- * Lists the sections that a variant needs, with an action for each: create a pipeline, or fill memory. Calls `onCreated` for each
- * created pipeline.
- */
-function planFetch(bundle: Bundle, device: GPUDevice, variant: Variant, memory: Memory, onCreated: () => void) {
-    const { chunks, artifacts } = bundle.manifest;
-    const actions = new Map<string, ((bytes: Uint8Array) => void)[]>();
-    const sections: Section[] = [];
-    const request = (name: string, section: Omit<Section, 'name'>, action: (bytes: Uint8Array) => void) => {
-        const known = actions.get(name);
-        if (known) return void known.push(action);
-        actions.set(name, [action]);
-        sections.push({ ...section, name });
-    };
-    const created: Promise<GPUComputePipeline>[] = [];
-    variant.pipelines.forEach(({ name, artifact, entry }, index) => {
-        request(`artifact ${artifact}`, artifacts[artifact]!, (bytes) => {
-            const module = device.createShaderModule({ label: name, code: new TextDecoder().decode(bytes) });
-            const pipeline = device.createComputePipelineAsync({ label: name, layout: memory.layouts[index]!, compute: { module, entryPoint: entry } });
-            pipeline.then(onCreated, () => undefined);
-            created[index] = pipeline;
-        });
-    });
-    for (const { chunk, slot, offset } of variant.placements) {
-        request(`chunk ${chunk}`, chunks[chunk]!, (bytes) => {
-            const rest = bytes.length % 4;
-            const padded = rest ? new Uint8Array(bytes.length + 4 - rest) : bytes;
-            if (rest) padded.set(bytes);
-            device.queue.writeBuffer(memory.weights[slot]!, offset, padded as BufferSource);
-        });
-    }
-    for (const [image, texture] of memory.constants) {
-        request(`chunk ${image.chunk}`, chunks[image.chunk!]!, (bytes) => {
-            const layout = { bytesPerRow: rowBytes(image), rowsPerImage: image.extent[1]! };
-            device.queue.writeTexture({ texture }, bytes as BufferSource, layout, image.extent);
-        });
-    }
-    const take = (section: Section, bytes: Uint8Array) => actions.get(section.name)!.forEach((action) => action(bytes));
-    const pipelines = () =>
-        Promise.all(
-            created.map((pipeline, index) =>
-                pipeline.catch((error) => fail('Gpu', `the driver failed in creating pipeline \`${variant.pipelines[index]!.name}\`: ${messageOf(error)}`, error)),
-            ),
-        );
-    return { sections, take, pipelines };
-}
-

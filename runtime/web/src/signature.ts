@@ -1,4 +1,7 @@
 // Signatures of bundles in minisign's format. A file of its own, which `Session.load` imports only if there are trusted keys.
+// The browser checks Ed25519; the package @noble/hashes computes BLAKE2b, which browsers lack.
+
+import { blake2b } from '@noble/hashes/blake2.js';
 
 /** A public key or a signature: its key id and the bytes behind the id. */
 interface Keyed {
@@ -34,9 +37,10 @@ export async function checkSignature(text: string, header: Uint8Array, keys: rea
     const named = trusted.filter((key) => key.id === signature.id);
     if (!named.length) throw foreign(`key ${signature.id} signed it`);
     const commented = new Uint8Array([...signature.rest, ...new TextEncoder().encode(comment)]);
+    const hash = Uint8Array.from(blake2b(header));
     for (const { rest } of named) {
         const key = await importKey(rest);
-        const signed = await crypto.subtle.verify(ED25519, key, signature.rest, blake2b(header));
+        const signed = await crypto.subtle.verify(ED25519, key, signature.rest, hash);
         if (signed && (await crypto.subtle.verify(ED25519, key, global, commented))) return signature.id;
     }
     throw new Untrusted(`the signature of key ${signature.id} does not match it; fetch the bundle again`);
@@ -74,41 +78,4 @@ function base64(line: string): Uint8Array<ArrayBuffer> | undefined {
     } catch {
         return undefined;
     }
-}
-
-const IV = [
-    0x6a09e667f3bcc908n, 0xbb67ae8584caa73bn, 0x3c6ef372fe94f82bn, 0xa54ff53a5f1d36f1n,
-    0x510e527fade682d1n, 0x9b05688c2b3e6c1fn, 0x1f83d9abfb41bd6bn, 0x5be0cd19137e2179n,
-];
-/** Message words of each of the first ten rounds, as hexadecimal digits, the first word first. */
-const SIGMA = [
-    0x0123456789abcdefn, 0xea489fd61c02b753n, 0xb8c052fdae367194n, 0x7931dcbe265a40f8n, 0x905724afe1bc683dn,
-    0x2c6a0b834d75fe19n, 0xc51fed4a0763928bn, 0xdb7ec13950f4862an, 0x6fe9b308c2d714a5n, 0xa2847615fb9e3cd0n,
-];
-
-/** BLAKE2b-512 of one block of 128 bytes, the size of a bundle's header. */
-function blake2b(block: Uint8Array): Uint8Array<ArrayBuffer> {
-    const view = new DataView(block.buffer, block.byteOffset, 128);
-    const m = Array.from({ length: 16 }, (_, i) => view.getBigUint64(8 * i, true));
-    const h = IV.map((word, i) => (i ? word : word ^ 0x01010040n));
-    const v = [...h, ...IV];
-    v[12]! ^= 128n;
-    v[14]! = BigInt.asUintN(64, ~v[14]!);
-    const rotate = (x: bigint, n: bigint) => BigInt.asUintN(64, (x >> n) | (x << (64n - n)));
-    const mix = (a: number, b: number, c: number, d: number, x: bigint, y: bigint) => {
-        for (const [word, first, second] of [[x, 32n, 24n], [y, 16n, 63n]] as const) {
-            v[a] = BigInt.asUintN(64, v[a]! + v[b]! + word);
-            v[d] = rotate(v[d]! ^ v[a]!, first);
-            v[c] = BigInt.asUintN(64, v[c]! + v[d]!);
-            v[b] = rotate(v[b]! ^ v[c]!, second);
-        }
-    };
-    for (let round = 0; round < 12; round++) {
-        const word = (i: number) => m[Number((SIGMA[round % 10]! >> BigInt(60 - 4 * i)) & 15n)]!;
-        for (let i = 0; i < 4; i++) mix(i, i + 4, i + 8, i + 12, word(2 * i), word(2 * i + 1));
-        for (let i = 0; i < 4; i++) mix(i, ((i + 1) % 4) + 4, ((i + 2) % 4) + 8, ((i + 3) % 4) + 12, word(8 + 2 * i), word(9 + 2 * i));
-    }
-    const out = new DataView(new ArrayBuffer(64));
-    h.forEach((word, i) => out.setBigUint64(8 * i, word ^ v[i]! ^ v[i + 8]!, true));
-    return new Uint8Array(out.buffer);
 }

@@ -1,8 +1,9 @@
-// Tests errors in a browser: damaged bundles, servers, devices and arguments; and the cache between visits.
+// Tests errors in a browser: damaged bundles, servers, devices and arguments; the cache between visits; and golden bundles of
+// earlier versions of the format.
 // `node faults.mjs FOLDER`: a folder from `tests/web.rs` with two versions of a model.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { launch } from './chromium.mjs';
@@ -10,7 +11,8 @@ import { serve } from './server.mjs';
 
 const folder = resolve(process.argv[2]);
 const here = dirname(fileURLToPath(import.meta.url));
-const server = await serve({ '.': resolve(here, '..'), bundles: folder });
+const golden = resolve(here, '../../../tests/golden_bundles');
+const server = await serve({ '.': resolve(here, '..'), bundles: folder, golden });
 const browser = await launch();
 let passed = 0;
 const test = async (name, body) => {
@@ -73,6 +75,23 @@ await test('every flipped byte is one error', async (page) => {
         return wrong;
     }, '/bundles/first.drift');
     assert.deepEqual(wrong, []);
+});
+
+await test('a later minor version matters only if its additions are used', async (page) => {
+    const claimed = (edit) => failure(page, `
+        const bytes = new Uint8Array(await (await fetch('/bundles/first.drift')).arrayBuffer());
+        const hash = (from, to, at) => bytes.set(drift.blake3(bytes.slice(from, to)), at);
+        const manifest = Number(new DataView(bytes.buffer).getBigUint64(24, true));
+        bytes[10] = given;
+        ${edit}
+        hash(manifest, bytes.length, 40);
+        hash(0, 96, 96);
+        await drift.Bundle.open(bytes);`, 6);
+    assert.equal((await claimed('')).kind, 'none');
+    // No number of format 1.5 begins with this byte.
+    const newer = await claimed('bytes[manifest] = 254;');
+    assert.equal(newer.kind, 'Version');
+    assert.match(newer.message, /needs format version 1\.6, but this runtime knows version 1\.5/);
 });
 
 await test('metadata, and the progress of loading', async (page) => {
@@ -146,6 +165,54 @@ await test('only bundles of trusted keys are loaded', async (page) => {
         assert.equal(error.kind, kind, error.message);
         assert.match(error.message, part);
     }
+});
+
+await test('the self-test runs on the device', async (page) => {
+    const run = (bundle) => failure(page, `
+        const session = await drift.Session.load('/bundles/${bundle}.drift', { cache: false });
+        const vectors = [await session.selfTest(), await session.selfTest()];
+        session.destroy();
+        throw { kind: 'passed', message: String(vectors) };`);
+    assert.deepEqual(await run('tested'), { kind: 'passed', message: '2,2' });
+    assert.deepEqual(await run('first'), { kind: 'passed', message: '0,0' });
+    for (const [name, kind, part] of [
+        ['weight', 'SelfTest', /self-test 1: output `product` of function `main` differs from the CPU reference: .* instead of/],
+        ['function', 'NoSuchFunction', /no function `other`/],
+        ['shape', 'Invalid', /self-test 1, input `x`: the shape is too large/],
+        ['elements', 'SelfTest', /elements instead of/],
+        ['samples', 'SelfTest', /NaN/],
+    ]) {
+        const error = await run(`tested-${name}`);
+        assert.equal(error.kind, kind, error.message);
+        assert.match(error.message, part);
+    }
+});
+
+await test('golden bundles of every version of the format run', async (page) => {
+    const bundles = readdirSync(golden, { recursive: true }).filter((path) => path.endsWith('.drift')).sort();
+    let compared = 0;
+    for (const path of bundles) {
+        const { runs } = JSON.parse(readFileSync(`${golden}/${path.replace('.drift', '.json')}`));
+        const wrong = await page.evaluate(async ([path, runs]) => {
+            const bundle = await window.drift.Bundle.open(`/golden/${path}`);
+            if (!bundle.manifest.variants.some(({ target }) => target.startsWith('webgpu'))) return undefined;
+            const session = await window.drift.Session.load(bundle, { cache: false });
+            await session.selfTest();
+            for (const { inputs, outputs, function: name } of runs) {
+                const arrays = Object.entries(inputs).map(([input, { shape, values }]) => [input, { shape, data: Float32Array.from(values) }]);
+                const got = await session.run(name, Object.fromEntries(arrays));
+                for (const [output, { values }] of Object.entries(outputs)) {
+                    const far = values.find((value, index) => !(Math.abs(got[output].data[index] - value) < 1e-4));
+                    if (far !== undefined) return `${output} lacks ${far}`;
+                }
+            }
+            session.destroy();
+            return 'equal';
+        }, [path, runs]);
+        assert.ok(wrong === undefined || wrong === 'equal', `${path}: ${wrong}`);
+        compared += Number(wrong === 'equal');
+    }
+    assert.ok(compared > 0);
 });
 
 await test('no WebGPU, no adapter, another target, a lost device', async (page) => {

@@ -4,6 +4,8 @@
 //! little code: integers of variable length, lists with a length prefix, fields in declaration order. This module
 //! avoids serde because serde's code would be a fifth of a program that embeds the runtime. A test compares this
 //! decoder with bincode. A length may not exceed the remaining bytes, and nothing recurses.
+//!
+//! The table of enum values at the end of this module states which minor version of the format added a value.
 
 use crate::{
     ApiVersion, Artifact, ArtifactKind, Attachment, Binding, BindingKind, Chunk, DeviceHints, DeviceType,
@@ -32,9 +34,10 @@ impl Fault {
     }
 }
 
-/// The remaining bytes.
+/// The remaining bytes, and the minor version of the format that the reader knows.
 pub(super) struct Reader<'a> {
     pub(super) rest: &'a [u8],
+    pub(super) known_minor: u16,
 }
 
 type Decoded<T> = Result<T, Fault>;
@@ -203,14 +206,16 @@ macro_rules! wrapped {
     };
 }
 
-/// Implements [`Decode`] for enums: the variant's index in declaration order, then its payload.
+/// Implements [`Decode`] for enums: the variant's index in declaration order, then its payload. `since` states the minor
+/// version of the format that added a value. Older readers do not know the value.
 macro_rules! choices {
-    ($($name:ident { $($number:literal $choice:ident $(($payload:ident))?),* $(,)? })*) => {
+    ($($name:ident { $($number:literal $choice:ident $(($payload:ident))? $(since $minor:literal)?),* $(,)? })*) => {
         $(impl Decode for $name {
             #[inline(never)]
             fn decode(reader: &mut Reader<'_>) -> Decoded<$name> {
                 match reader.unsigned()? {
-                    $($number => Ok($name::$choice $(({ let $payload = Decode::decode(reader)?; $payload }))?),)*
+                    $($($number if reader.known_minor < $minor => Err(Fault::Choice),)?
+                    $number => Ok($name::$choice $(({ let $payload = Decode::decode(reader)?; $payload }))?),)*
                     _ => Err(Fault::Choice),
                 }
             }
@@ -252,14 +257,15 @@ fields! {
 wrapped! { Expr Features }
 
 choices! {
-    ArtifactKind { 0 Spirv, 1 Data, 2 Wgsl, 3 Msl, 4 Hlsl }
+    ArtifactKind { 0 Spirv, 1 Data, 2 Wgsl since 3, 3 Msl since 4, 4 Hlsl since 4 }
     BindingKind {
-        0 StorageRead, 1 StorageReadWrite, 2 Uniform, 3 Texels(element), 4 ImageRead(texture),
-        5 ImageWrite(texture),
+        0 StorageRead, 1 StorageReadWrite, 2 Uniform, 3 Texels(element) since 1, 4 ImageRead(texture) since 1,
+        5 ImageWrite(texture) since 1,
     }
     ImageKind { 0 D2, 1 D2Array, 2 D3 }
     SlotKind {
-        0 Weights(index), 1 Arena, 2 Input(index), 3 Output(index), 4 Params, 5 State(index), 6 Image(image),
+        0 Weights(index), 1 Arena, 2 Input(index), 3 Output(index), 4 Params, 5 State(index),
+        6 Image(image) since 1,
     }
     HostType {
         0 F32, 1 F16, 2 Bf16, 3 F64, 4 I8, 5 I16, 6 I32, 7 I64, 8 U8, 9 U16, 10 U32, 11 U64, 12 Bool,
@@ -277,10 +283,11 @@ choices! {
 #[cfg(test)]
 mod tests {
     use super::{Decode, Fault, Reader};
+    use crate::codec::VERSION_MINOR;
     use crate::{ExprOp, HostType, MatrixScope, MatrixType, SlotKind};
 
     fn decode_all<T: Decode>(bytes: &[u8]) -> Result<T, Fault> {
-        let mut reader = Reader { rest: bytes };
+        let mut reader = Reader { rest: bytes, known_minor: VERSION_MINOR };
         let value = T::decode(&mut reader)?;
         if reader.rest.is_empty() { Ok(value) } else { Err(Fault::End) }
     }

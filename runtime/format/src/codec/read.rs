@@ -1,8 +1,8 @@
 //! Reads and checks the header, the manifest and the file layout.
 
 use super::{
-    CHUNK_ALIGNMENT, HASHED_HEADER, HEADER_SIZE, Header, MAGIC, MANIFEST_LIMIT, VERSION_MAJOR, decode,
-    signature,
+    CHUNK_ALIGNMENT, HASHED_HEADER, HEADER_SIZE, Header, MAGIC, MANIFEST_LIMIT, SIGNATURES_SINCE,
+    SPECIALIZATIONS_SINCE, VERSION_MAJOR, VERSION_MINOR, decode, signature,
 };
 use crate::error::{Error, Result};
 use crate::order;
@@ -19,6 +19,10 @@ pub struct Extent {
 
 /// Reads the header, and checks its hash, its version and the sizes that it states for the file.
 pub fn read_header(file: &[u8]) -> Result<Header> {
+    read_header_as(file, VERSION_MINOR)
+}
+
+fn read_header_as(file: &[u8], known_minor: u16) -> Result<Header> {
     if file.get(..MAGIC.len()) != Some(MAGIC.as_slice()) {
         return Err(Error::NotABundle);
     }
@@ -55,10 +59,7 @@ pub fn read_header(file: &[u8]) -> Result<Header> {
             "the header has another size or other reserved bytes than this version",
         ));
     }
-    if header.file_size != file.len() as u64 && !signature::is_signed(file, header.file_size) {
-        let reason = format!("the file has {} bytes, but the header says {}", file.len(), header.file_size);
-        return Err(Error::corrupt("header", 16, reason));
-    }
+    check_end(file, &header, known_minor)?;
     if header.manifest_offset.checked_add(header.manifest_size) != Some(header.file_size)
         || header.manifest_offset < HEADER_SIZE as u64
         || header.manifest_size > MANIFEST_LIMIT as u64
@@ -68,18 +69,72 @@ pub fn read_header(file: &[u8]) -> Result<Header> {
     Ok(header)
 }
 
+/// Checks the bytes from `file_size` on: the file ends there, or a signature follows.
+fn check_end(file: &[u8], header: &Header, known_minor: u16) -> Result<()> {
+    let length = file.len() as u64;
+    if header.file_size == length {
+        return Ok(());
+    }
+    if known_minor >= SIGNATURES_SINCE && signature::is_signed(file, header.file_size) {
+        return Ok(());
+    }
+    if header.file_size < length && header.minor > known_minor {
+        return Err(newer(header, known_minor));
+    }
+    let reason = format!("the file has {length} bytes, but the header says {}", header.file_size);
+    Err(Error::corrupt("header", 16, reason))
+}
+
 /// Reads, checks and decodes the manifest, and checks that it accounts for every byte of the file. The bytes of
 /// chunks and artifacts are not checked; see [`verify`](super::verify()).
+///
+/// # Errors
+/// [`Error::Version`] if the bundle needs a later version of the format; otherwise [`Error::NotABundle`],
+/// [`Error::Corrupt`] or [`Error::Invalid`].
 pub fn read_manifest(file: &[u8]) -> Result<Manifest> {
-    let header = read_header(file)?;
+    read_manifest_as(file, VERSION_MINOR)
+}
+
+/// Like [`read_manifest`], for a reader that knows the minor version `known_minor` of the format. Tests use it to
+/// read bundles as older and newer runtimes do.
+#[doc(hidden)]
+pub fn read_manifest_as(file: &[u8], known_minor: u16) -> Result<Manifest> {
+    let header = read_header_as(file, known_minor)?;
     let bytes = section(file, header.manifest_offset, header.manifest_size)?;
     if Hash::digest(bytes) != header.manifest_hash {
         return Err(Error::corrupt("manifest", header.manifest_offset, "the bytes do not match their hash"));
     }
-    let manifest = decode(bytes, header.manifest_offset)?;
-    validate(&manifest)?;
-    check_layout(file, &header, &manifest)?;
-    Ok(manifest)
+    let checked = decode(bytes, header.manifest_offset, known_minor).and_then(|manifest| {
+        if known_minor < SPECIALIZATIONS_SINCE && has_specializations(&manifest) {
+            return Err(Error::invalid("functions", "two functions have one name"));
+        }
+        validate(&manifest)?;
+        check_layout(file, &header, &manifest)?;
+        Ok(manifest)
+    });
+    match checked {
+        // The manifest is undamaged, so it uses an addition of its version.
+        Err(Error::Corrupt { .. } | Error::Invalid { .. }) if header.minor > known_minor => {
+            Err(newer(&header, known_minor))
+        }
+        checked => checked,
+    }
+}
+
+/// Error for a bundle that uses additions of a later minor version than the reader knows.
+fn newer(header: &Header, known_minor: u16) -> Error {
+    Error::Version {
+        found: format!("{}.{}", header.major, header.minor),
+        supported: format!("{VERSION_MAJOR}.{known_minor}"),
+    }
+}
+
+/// True if a variant has several functions with the same name.
+fn has_specializations(manifest: &Manifest) -> bool {
+    manifest
+        .variants
+        .iter()
+        .any(|variant| (0..variant.functions.len()).any(|function| variant.is_specialization(function)))
 }
 
 /// Returns `size` bytes of the file from `offset` on.

@@ -1,5 +1,6 @@
 /// Runs driftc bundles from Swift, through the C interface. This wrapper is written by hand and was never compiled or run.
 import CDrift
+import Foundation
 
 /// An error of the runtime. The message says where, why, and what to do.
 public struct DriftError: Error, CustomStringConvertible {
@@ -26,10 +27,25 @@ public final class DeviceArray {
 public final class Session {
     private let handle: drift_Session
 
-    /// Loads a bundle from a file.
-    public init(path: String) throws {
+    /// Loads a bundle from a file. With trusted keys, the bundle must be signed by one of them: public keys in minisign's format,
+    /// each the base64 line or the text of the key file. An empty list refuses every bundle. Trusted keys need a library with the
+    /// feature `signatures`.
+    public init(path: String, trustedKeys: [String]? = nil) throws {
         var session = drift_Session(id: 0)
-        try check(drift_open(path, nil, &session))
+        if let trustedKeys {
+            let texts = trustedKeys.map { strdup($0) }
+            defer { texts.forEach { free($0) } }
+            // The C interface takes a null pointer for no trusted keys, so an empty list still needs an array.
+            let keys: [UnsafePointer<CChar>?] = texts.map { UnsafePointer($0) } + [nil]
+            try keys.withUnsafeBufferPointer { keys in
+                var options = drift_Options()
+                options.trusted_keys = keys.baseAddress
+                options.trusted_key_count = trustedKeys.count
+                try check(drift_open(path, &options, &session))
+            }
+        } else {
+            try check(drift_open(path, nil, &session))
+        }
         handle = session
     }
 
@@ -68,6 +84,15 @@ public final class Session {
 
     /// Runs a function on the written inputs and waits for the end of the run.
     public func run(_ function: String = "main") throws { try check(drift_run(handle, function)) }
+
+    /// Runs the bundle's self-test and compares the outputs with the outputs of the CPU reference. Returns the number of test
+    /// vectors: 0 if the bundle has none. The error names the first output that differs. All states are zero afterwards. Needs a
+    /// library with the feature `self-test`.
+    public func selfTest() throws -> Int {
+        var vectors = 0
+        try check(drift_self_test(handle, &vectors))
+        return vectors
+    }
 
     /// Passes the bytes of an output of the function's last run, in transfer memory, and its shape to a closure.
     public func withOutput<Result>(

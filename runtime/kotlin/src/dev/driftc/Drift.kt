@@ -50,6 +50,7 @@ private interface CDrift : Library {
         memory: PointerByReference, size: LongByReference,
     ): Int
     fun drift_run(session: Long, function: String): Int
+    fun drift_self_test(session: Long, vectors: LongByReference): Int
     fun drift_submit(session: Long, function: String, outputs: Pointer?, count: Long, ticket: LongByReference): Int
     fun drift_wait(session: Long, ticket: Long): Int
     fun drift_output(session: Long, function: String, output: String, view: Pointer): Int
@@ -135,6 +136,17 @@ class Session private constructor(private val id: Long) : AutoCloseable {
 
     /** Runs a function on the written inputs and waits for the end of the run. */
     fun run(function: String = "main") = check(drift.drift_run(id, function))
+
+    /**
+     * Runs the bundle's self-test and compares the outputs with the outputs of the CPU reference. Returns the number of test
+     * vectors: 0 if the bundle has none. The message of the error names the first output that differs. All states are zero
+     * afterwards. Needs a library with the feature `self-test`.
+     */
+    fun selfTest(): Long {
+        val vectors = LongByReference()
+        check(drift.drift_self_test(id, vectors))
+        return vectors.value
+    }
 
     /** Starts a run of a function, and returns a ticket for [await]. Only the named outputs are copied to the host. */
     fun submit(outputs: List<String>, function: String = "main"): Long {
