@@ -140,6 +140,24 @@ output "y" %2
     }
 
     #[test]
+    fn a_candidate_with_too_many_registers_costs_more() {
+        let mut target = TargetProfile::load("vulkan-baseline").unwrap();
+        let before = choices(&target);
+        let known = before.iter().find(|choice| choice.candidate.registers.is_some()).unwrap();
+        let registers = known.candidate.registers.unwrap();
+        let mut with_limit = |limit: u32| {
+            target.machine.spills_above = Some(limit);
+            let after = choices(&target);
+            after.into_iter().find(|choice| configuration(choice) == configuration(known)).unwrap().candidate
+        };
+        assert_eq!(with_limit(registers), known.candidate);
+        let spilling = with_limit(registers - 1);
+        assert_eq!(spilling.cost, 4.0 * known.candidate.cost);
+        let reason = format!("an invocation needs about {registers} registers");
+        assert!(spilling.reason.starts_with(&reason), "{}", spilling.reason);
+    }
+
+    #[test]
     fn full_occupancy_decides_between_candidates_of_similar_cost() {
         let target = TargetProfile::load("vulkan-baseline").unwrap();
         let before = choices(&target);
