@@ -297,7 +297,7 @@ pub struct Machine {
     pub registers: u32,
     /// Maximum 32-bit registers per invocation.
     pub max_registers: u32,
-    /// Number of 32-bit registers per invocation above which the driver's compiler spills tiles of matrix fragments. Absent if
+    /// Number of 32-bit registers per invocation, by the kernels' estimates, above which the driver's compiler spills. Absent if
     /// no such number is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spills_above: Option<u32>,

@@ -10,6 +10,9 @@ use crate::shader::{Launch, LaunchDraft, Shader};
 use crate::target::MatrixScope;
 use crate::target::costs::{self, parameter_names, typed};
 
+/// Registers of an invocation for addresses and loop counters.
+const ADDRESS_REGISTERS: u32 = 20;
+
 /// One configuration of a kernel for a problem, with its estimated cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
@@ -24,6 +27,8 @@ pub struct Candidate {
     pub reason: String,
     /// Knob by whose value static facts count. Absent if each configuration has its own facts.
     pub(crate) facts_knob: Option<&'static str>,
+    /// Estimate of the live 32-bit registers per invocation. Absent if the kernel has no estimate.
+    pub(crate) registers: Option<u32>,
 }
 
 impl Candidate {
@@ -35,6 +40,7 @@ impl Candidate {
             estimate,
             reason: reason.into(),
             facts_knob: None,
+            registers: None,
         }
     }
 
@@ -42,6 +48,17 @@ impl Candidate {
     /// do not change which of these configurations is cheapest.
     pub(crate) fn with_facts_by(self, knob: &'static str) -> Self {
         Self { facts_knob: Some(knob), ..self }
+    }
+
+    /// Returns the candidate with an estimate of the live 32-bit registers per invocation.
+    pub(crate) fn with_registers(self, registers: u32) -> Self {
+        Self { registers: Some(registers), ..self }
+    }
+
+    /// Returns the candidate with an estimate of the live registers per invocation: f32 vec4s, scalars, and an allowance for
+    /// addresses and loop counters.
+    pub(crate) fn with_live_values(self, vec4s: u32, scalars: u32) -> Self {
+        self.with_registers(4 * vec4s + scalars + ADDRESS_REGISTERS)
     }
 
     /// Returns the candidate with another estimate and the cost that follows from it.

@@ -36,7 +36,7 @@ pub struct Params {
     /// Maximum cost of a candidate that is preferred because it adds the least shader source, relative to the cheapest
     /// candidate. 1 or more. Only for devices that compile all shaders at each start.
     pub least_source_max_cost_ratio: f64,
-    /// Cost of a candidate whose configuration always spills registers, relative to its estimate. 1 or more.
+    /// Cost of a candidate that always spills registers, relative to its estimate. 1 or more.
     pub spilling_cost_ratio: f64,
     /// Maximum cost of a candidate with full occupancy that is selected instead of a candidate with less, relative to the
     /// latter. 1 or more.

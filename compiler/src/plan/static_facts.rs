@@ -1,4 +1,5 @@
-//! Costs that follow from a profile's static facts: what the compiler of the device's driver made of a configuration.
+//! Costs that follow from a profile's static facts: what the compiler of the device's driver made of a configuration. Spills of
+//! configurations without facts follow from an estimate of their registers.
 
 use super::choice::Choice;
 use super::params::Params;
@@ -6,24 +7,42 @@ use super::tuning::kernel_hash;
 use crate::target::TargetProfile;
 use crate::target::static_facts::{ConfigurationFacts, StaticFacts};
 
-/// Raises the cost of candidates whose configuration spills registers, in proportion to the fraction of its shaders that spill.
+/// Raises the cost of candidates that spill registers: by the facts about their configuration, in proportion to the fraction of
+/// its shaders that spill, or by the estimate of their registers. The higher cost counts.
 pub(super) fn apply_spills(choices: &mut [Choice], target: &TargetProfile) {
-    let Some((facts, params)) = target.static_facts.as_ref().zip(Params::from_target(target)) else { return };
+    let Some(params) = Params::from_target(target) else { return };
     for choice in choices {
-        let Some(known) = configuration(facts, choice).filter(|known| known.spilling + known.failed > 0)
-        else {
+        let spills = [spills_by_facts(choice, target, &params), spills_by_estimate(choice, target, &params)];
+        let Some((ratio, spills)) = spills.into_iter().flatten().max_by(|a, b| a.0.total_cmp(&b.0)) else {
             continue;
         };
-        let ConfigurationFacts { shaders, spilling, failed, spills, .. } = known;
-        let fraction = f64::from(spilling + failed) / f64::from(shaders.max(1));
-        let ratio = 1.0 + (params.spilling_cost_ratio - 1.0) * fraction;
         let candidate = &mut choice.candidate;
         candidate.cost *= ratio;
-        candidate.reason = format!(
-            "registers spill in {spilling} of {shaders} shaders with this configuration (at most {spills} spills, {failed} not compiled, {}), so it counts {ratio:.2} times its estimate; {}",
-            facts.driver, candidate.reason
-        );
+        candidate.reason =
+            format!("{spills}, so it counts {ratio:.2} times its estimate; {}", candidate.reason);
     }
+}
+
+/// Returns the cost ratio of a candidate whose configuration spills by the profile's static facts, and the reason.
+fn spills_by_facts(choice: &Choice, target: &TargetProfile, params: &Params) -> Option<(f64, String)> {
+    let facts = target.static_facts.as_ref()?;
+    let known = configuration(facts, choice).filter(|known| known.spilling + known.failed > 0)?;
+    let ConfigurationFacts { shaders, spilling, failed, spills, .. } = known;
+    let fraction = f64::from(spilling + failed) / f64::from(shaders.max(1));
+    let reason = format!(
+        "registers spill in {spilling} of {shaders} shaders with this configuration (at most {spills} spills, {failed} not compiled, {})",
+        facts.driver
+    );
+    Some((1.0 + (params.spilling_cost_ratio - 1.0) * fraction, reason))
+}
+
+/// Returns the cost ratio of a candidate that needs more registers than the device has without spills, and the reason.
+fn spills_by_estimate(choice: &Choice, target: &TargetProfile, params: &Params) -> Option<(f64, String)> {
+    let limit = target.machine.spills_above?;
+    let registers = choice.candidate.registers.filter(|registers| *registers > limit)?;
+    let reason =
+        format!("an invocation needs about {registers} registers, and registers spill above {limit}");
+    Some((params.spilling_cost_ratio, reason))
 }
 
 /// Moves a candidate with full occupancy to the front if the cheapest candidate has less and costs little less.
@@ -118,6 +137,24 @@ output "y" %2
         assert!(spilling.candidate.reason.starts_with(reason), "{}", spilling.candidate.reason);
         assert_ne!(configuration(&after[0]), configuration(&before[0]));
         assert_eq!(after.len(), before.len());
+    }
+
+    #[test]
+    fn a_candidate_with_too_many_registers_costs_more() {
+        let mut target = TargetProfile::load("vulkan-baseline").unwrap();
+        let before = choices(&target);
+        let known = before.iter().find(|choice| choice.candidate.registers.is_some()).unwrap();
+        let registers = known.candidate.registers.unwrap();
+        let mut with_limit = |limit: u32| {
+            target.machine.spills_above = Some(limit);
+            let after = choices(&target);
+            after.into_iter().find(|choice| configuration(choice) == configuration(known)).unwrap().candidate
+        };
+        assert_eq!(with_limit(registers), known.candidate);
+        let spilling = with_limit(registers - 1);
+        assert_eq!(spilling.cost, 4.0 * known.candidate.cost);
+        let reason = format!("an invocation needs about {registers} registers");
+        assert!(spilling.reason.starts_with(&reason), "{}", spilling.reason);
     }
 
     #[test]

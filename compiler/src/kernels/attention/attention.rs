@@ -352,7 +352,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                     "{groups} workgroups with {queries} queries each loop over {t} keys in tiles of {} keys",
                     threads * keys
                 );
-                out.push(Candidate::new(&config, estimate, reason));
+                // Sums of weighted values, a query and a key; scores.
+                out.push(Candidate::new(&config, estimate, reason).with_live_values(queries + 2, queries));
             }
         }
     }

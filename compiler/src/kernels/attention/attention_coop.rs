@@ -177,7 +177,8 @@ fn candidate(
          {key_tile}, {kv_split} KV splits",
         tile.subgroups
     );
-    Some(Candidate::new(&config, estimate, reason))
+    let registers = tile.registers(shape, lanes, sizes.d, sizes.e);
+    Some(Candidate::new(&config, estimate, reason).with_registers(registers))
 }
 
 /// Returns the estimated time of `groups` workgroups, each with `steps` steps of the loop over keys.

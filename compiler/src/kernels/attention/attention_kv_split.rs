@@ -112,7 +112,10 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let reason = format!(
                     "{t} keys, split among {kv_split} workgroups (KV splits), for {rows} queries; {queries} queries per workgroup"
                 );
-                out.push(Candidate::new(&config, estimate, reason));
+                // Sums of weighted values, a query and a key; scores, maximum scores and sums of weights.
+                out.push(
+                    Candidate::new(&config, estimate, reason).with_live_values(queries + 2, 3 * queries),
+                );
             }
         }
     }

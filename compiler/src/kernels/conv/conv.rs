@@ -206,7 +206,9 @@ fn candidate(
         occupancy * 100.0,
         reuse * pressure * 100.0
     );
-    Some(Candidate::new(&config, estimate, reason))
+    // Sums, inputs and a vec4 of filter weights; coordinates of each pixel.
+    let vec4s = block_x * block_y * (slice_count + 1) + 1;
+    Some(Candidate::new(&config, estimate, reason).with_live_values(vec4s, 2 * block_x * block_y))
 }
 
 fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {

@@ -158,7 +158,9 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 transform.side
             );
             let config = Config { group_s: across, group_t: group_tiles, rows: rows as u32 };
-            out.push(Candidate::new(&config, estimate, reason));
+            // The rows of all columns but the last, and the last column.
+            let vec4s = rows * (transform.tile - 1) + transform.tile;
+            out.push(Candidate::new(&config, estimate, reason).with_live_values(vec4s as u32, 0));
         }
     }
     out

@@ -104,7 +104,8 @@ pub(crate) fn tile_candidates(
             };
             let config = Config { threads_m: tm, threads_n: tn, rows, columns: cols, tile_k: tk };
             let reason = format!("{tiles} tiles of {tile_m}x{tile_n} for M x N x K = {m}x{n}x{k}");
-            Candidate::new(&config, estimate, reason)
+            // Sums, four vec4s of the second operand and one of the first.
+            Candidate::new(&config, estimate, reason).with_live_values(rows * cols + 5, 0)
         })
         .collect()
 }

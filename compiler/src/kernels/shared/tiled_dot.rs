@@ -89,7 +89,11 @@ pub(crate) fn tile_candidates(
         let reason = format!(
             "{tiles} tiles of {tile_m}x{tile_n} for M x N x K = {m}x{n}x{k} by dot products of four elements"
         );
+        // Sums, four vec4s of the second operand and one of the first; sums of the operands' elements.
+        let flipped_columns = if signs.flips(0) { cols } else { 0 };
+        let flipped_rows = if signs.flips(1) { rows } else { 0 };
         Candidate::new(&config, estimate, reason)
+            .with_live_values(rows * cols + 5 + flipped_columns, flipped_rows)
     };
     TILES.iter().filter(fits).map(candidate).collect()
 }
