@@ -36,7 +36,7 @@ pub enum Error {
     SelfTest { reason: String },
 
     // The device.
-    #[error("no Vulkan loader on this machine ({reason}); install libvulkan1 or the vendor's driver package")]
+    #[error("no Vulkan loader: {reason}")]
     NoLoader { reason: String },
     #[error("{}", no_device(wanted.as_deref(), found))]
     NoDevice { wanted: Option<String>, found: Vec<String> },

@@ -160,7 +160,7 @@ class Package(unittest.TestCase):
     def test_only_bundles_of_trusted_keys_are_loaded(self):
         folder = Path(self.folder.name)
         keys, signed = folder / "python.key", folder / "signed.drift"
-        program = os.environ["DRIFTC"]
+        program = driftc.compiler.program()
         subprocess.run([program, "keygen", "-o", keys, "--no-password", "--force"], check=True, capture_output=True)
         driftc.compile(model(), signed, TARGET, dims={"n": (1, 1024)}, sign=keys)
         self.assertEqual(driftc.inspect(signed)["hash"], driftc.inspect(self.path)["hash"])

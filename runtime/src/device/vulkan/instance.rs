@@ -32,7 +32,7 @@ impl Instance {
             .unwrap_or(vk::API_VERSION_1_0);
         if version < vk::API_VERSION_1_1 {
             return Err(Error::NoLoader {
-                reason: "the loader supports Vulkan 1.0, but 1.1 is needed".to_owned(),
+                reason: "it supports Vulkan 1.0, but 1.1 is needed; install a newer libvulkan1".to_owned(),
             });
         }
         // SAFETY: the entry is live; the call only reads.
@@ -70,7 +70,7 @@ impl Instance {
 
 fn load_entry() -> Result<ash::Entry> {
     if cfg!(target_feature = "crt-static") {
-        let reason = "this program is static, so it cannot load libraries; use the program for linux-gnu";
+        let reason = "a static program cannot load one; use the program for linux-gnu";
         return Err(Error::NoLoader { reason: reason.to_owned() });
     }
     // SAFETY: this runs the initializers of the system's Vulkan loader, which is trusted like the driver.
@@ -78,5 +78,7 @@ fn load_entry() -> Result<ash::Entry> {
     #[cfg(target_os = "macos")]
     // SAFETY: as above, for a driver that is shipped without a loader.
     let entry = entry.or_else(|_| unsafe { ash::Entry::load_from("libMoltenVK.dylib") });
-    entry.map_err(|error| Error::NoLoader { reason: error.to_string() })
+    entry.map_err(|error| Error::NoLoader {
+        reason: format!("{error}; install libvulkan1 or the vendor's driver package"),
+    })
 }
