@@ -158,7 +158,7 @@ fn a_later_minor_version_matters_only_if_its_additions_are_used() {
     let unknown = with_unknown_value(&bytes);
     let claimed = with_minor(&unknown, next);
     assert!(message(&claimed, VERSION_MINOR).contains(&versions));
-    // Bytes behind the manifest may be an addition; a bundle that is cut off is damaged.
+    // Bytes after the manifest may be an addition. A shortened bundle is damaged.
     let longer = [with_minor(&bytes, next).as_slice(), b"more"].concat();
     assert!(message(&longer, VERSION_MINOR).contains(&versions));
     assert!(message(&claimed[..claimed.len() - 1], VERSION_MINOR).contains("corrupt bundle"));

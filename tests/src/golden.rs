@@ -22,11 +22,11 @@ pub struct Golden {
     pub bundle: PathBuf,
     /// Minor version of the format in the name of the folder.
     pub minor: u16,
-    /// What is stored beside the bundle.
+    /// Data stored next to a golden bundle.
     pub facts: Facts,
 }
 
-/// Facts about a golden bundle, stored beside it as JSON.
+/// Facts about a golden bundle, stored next to it as JSON.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Facts {
     /// Lowest minor version of the format that has everything that the bundle uses.
