@@ -110,7 +110,7 @@ crates() {
     local private
     private=$(cargo metadata --no-deps --format-version 1 | "$tools/bin/python" -c '
 import json, sys
-print(*(f"--exclude={package[\"name\"]}" for package in json.load(sys.stdin)["packages"] if package["publish"] == []))')
+print(*("--exclude=" + package["name"] for package in json.load(sys.stdin)["packages"] if package["publish"] == []))')
     say "packing and building the crates"
     # shellcheck disable=SC2086
     CARGO_TARGET_DIR=$work/crates cargo package --quiet --locked --workspace $private \
@@ -120,11 +120,14 @@ print(*(f"--exclude={package[\"name\"]}" for package in json.load(sys.stdin)["pa
     say "$(find "$artifacts/crates" -name '*.crate' | wc -l) crates"
 }
 
+# The tool writes a file into the folder of each crate, and names crates of this repository by their paths.
 bill_of_materials() {
-    "$tools/bin/cargo-cyclonedx" cyclonedx --quiet --manifest-path compiler/cli/Cargo.toml --format json --spec-version 1.5 \
-        --target all --override-filename "driftc-$version.cdx"
-    mv "compiler/cli/driftc-$version.cdx.json" "$artifacts/"
-    say "bill of materials"
+    local name=driftc-$version.cdx.json
+    "$tools/bin/cargo-cyclonedx" cyclonedx --quiet --manifest-path compiler/cli/Cargo.toml --no-default-features --format json \
+        --spec-version 1.5 --target all --override-filename "${name%.json}"
+    sed "s|file://$PWD/|file:///driftc/|g" "compiler/cli/$name" >"$artifacts/$name"
+    find . -path ./target -prune -o -name "$name" -exec rm {} +
+    say "$name: $(grep -c '"bom-ref"' "$artifacts/$name") packages"
 }
 
 sums() {
