@@ -9,8 +9,8 @@
 #   driftc-VERSION.cdx.json         bill of materials of the program (CycloneDX)
 #   SHA256SUMS                      hashes of all these files; with RELEASE_KEY, a secret key of minisign, also SHA256SUMS.minisig
 #
-# RELEASE_TRIPLES lists the systems (default: x86-64 and arm64, each with musl and with glibc). The same commit gives the same
-# bytes, whatever the folder and the machine.
+# RELEASE_TRIPLES lists the systems (default: x86-64 and arm64, each with musl and with glibc). Files have no paths of the
+# machine, and times in archives are the time of the commit.
 set -euo pipefail
 
 target=$(realpath -m "$1")
