@@ -1,8 +1,10 @@
 # use_apt NAME WORK SOURCE...: points apt to Debian packages of other releases, without a change of the system. A SOURCE is a
 # kind and a suite, such as `deb trixie` or `deb-src trixie`; the mirror is the one that apt already uses. State is kept in
-# WORK/apt. Messages begin with NAME. For scripts to source.
+# WORK/apt. Messages begin with NAME. APT_ARCHITECTURE is the packages' architecture, if it is not the machine's. For scripts to
+# source.
 use_apt() {
     local name=$1 at=$2/apt key=/usr/share/keyrings/debian-archive-keyring.gpg mirror
+    local architecture=${APT_ARCHITECTURE:-$(dpkg --print-architecture)}
     mirror=$({ grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null || true; } | head -n 1 | tr -d ' ')
     if [ -z "$mirror" ] || [ ! -f "$key" ]; then
         echo "$name: apt knows no Debian mirror here" >&2
@@ -21,6 +23,8 @@ Dir::State::status "/dev/null";
 Dir::Cache "$at/cache";
 Acquire::Languages "none";
 APT::Sandbox::User "root";
+APT::Architecture "$architecture";
+APT::Architectures { "$architecture"; };
 END
     export APT_CONFIG=$at/apt.conf
     apt-get update -qq

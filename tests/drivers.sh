@@ -112,9 +112,7 @@ emulated() (
 export LD_LIBRARY_PATH=$cross/usr/lib/$(uname -m)-linux-gnu
 exec $cross/usr/bin/aarch64-linux-gnu-gcc-$gcc -B $cross/usr/bin/aarch64-linux-gnu- --sysroot=$cross \"\$@\"" >"$compiler"
     chmod +x "$compiler"
-    use_apt drivers "$work/arm" "deb trixie" "deb trixie-backports"
-    echo 'APT::Architecture "arm64"; APT::Architectures { "arm64"; };' >>"$APT_CONFIG"
-    apt-get update -qq
+    APT_ARCHITECTURE=arm64 use_apt drivers "$work/arm" "deb trixie" "deb trixie-backports"
     cd "$work/arm/packages"
     # shellcheck disable=SC2046
     apt-get download -qq $(mesa_packages trixie)
