@@ -3,38 +3,31 @@
 # - The sums match.
 # - Each program compiles a model in a root folder that has nothing else: a static program in an empty folder, a program for
 #   glibc beside the libc of Debian 11. All write the same bytes. Programs for arm64 run in an emulator.
-# - The wheel installs without a compiler, and its program and library run a model on the software driver.
+# - The wheel passes the checks of `make wheel`.
 # - A C program builds with the C library's pkg-config file, and the npm package loads in Node.
 set -euo pipefail
 
 artifacts=$(realpath "$1") work=$(realpath "$2") python=$3
-here=$(realpath "$(dirname "$0")")
-cd "$here/../.."
+cd "$(dirname "$0")/../.."
+. compiler/release/tools.sh
+. tests/apt.sh
 version=$(runtime/c/version.sh)
 model=tests/corpus/mobilenet_v1/model.onnx
 check=$work/check
 rm -rf "$check"
 mkdir -p "$check"
 
-say() { echo "release: $*"; }
-fail() {
-    say "$*" >&2
-    exit 1
-}
-
-# Unpacks the libc of Debian 11 and Vulkan's loader for an architecture: debian ARCHITECTURE FOLDER.
-debian() (
-    . tests/apt.sh
-    mkdir -p "$check/apt-$1/packages" "$2"
-    use_apt release "$check/apt-$1" "deb bullseye"
-    printf 'APT::Architecture "%s";\nAPT::Architectures { "%s"; };\n' "$1" "$1" >>"$APT_CONFIG"
-    apt-get update -qq
-    cd "$check/apt-$1/packages"
-    apt-get download -qq libc6 libvulkan1
-    for package in *.deb; do dpkg -x "$package" "$2"; done
+# Unpacks Debian packages into a folder: unpack FOLDER RELEASE ARCHITECTURE PACKAGE...
+unpack() (
+    packages=$check/packages-$2-$3
+    mkdir -p "$packages"
+    APT_ARCHITECTURE=$3 use_apt release "$packages" "deb $2"
+    cd "$packages"
+    apt-get download -qq "${@:4}"
+    for package in *.deb; do dpkg -x "$package" "$1"; done
 )
 
-# Prints the command that starts a program for a triple in another root folder.
+# Prints the command that starts a program for a triple in another root folder. Programs for arm64 run in qemu.
 in_root() {
     local root=$1 triple=$2
     local as_root=(env -i HOME=/)
@@ -42,7 +35,8 @@ in_root() {
     case $triple in
     "$(uname -m)"-*) echo "${as_root[@]}" "$(command -v chroot)" "$root" ;;
     aarch64-*)
-        cp "$emulator" "$root/emulator"
+        unpack "$check/emulator" bookworm "$(dpkg --print-architecture)" qemu-user-static
+        cp "$check/emulator/usr/bin/qemu-aarch64-static" "$root/emulator"
         echo "${as_root[@]}" "$(command -v chroot)" "$root" /emulator
         ;;
     esac
@@ -53,7 +47,8 @@ program() {
     local root=$check/root-$triple command
     mkdir -p "$root"
     case $triple in
-    *-gnu) debian "$(case $triple in x86_64-*) echo amd64 ;; *) echo arm64 ;; esac)" "$root" ;;
+    x86_64-*-gnu) unpack "$root" bullseye amd64 libc6 libvulkan1 ;;
+    aarch64-*-gnu) unpack "$root" bullseye arm64 libc6 libvulkan1 ;;
     esac
     mkdir -p "$root/tmp"
     tar -xzf "$artifacts/$name" -C "$root/tmp" --strip-components=1
@@ -67,17 +62,6 @@ program() {
     case $triple in *-musl) grep -q 'a static program cannot load one' <<<"$message" || fail "$name: $message" ;; esac
     sha256sum <"$root/tmp/model.drift" >>"$check/bundles"
     say "$name compiles $(basename "$(dirname "$model")") in an otherwise empty root folder"
-}
-
-wheel() {
-    "$python" -m venv "$check/venv"
-    # Without Rust on the path.
-    local pip=(env PATH=/usr/bin:/bin "$check/venv/bin/python" -m pip install --quiet --disable-pip-version-check) seconds=$SECONDS
-    "${pip[@]}" "$1"
-    say "$(basename "$1") installs in $((SECONDS - seconds)) s"
-    "${pip[@]}" "$1[onnx,bf16]"
-    (cd "$check" && env -u PYTHONPATH -u DRIFT_LIBRARY -u DRIFTC -u DRIFT_VALIDATE PATH=/usr/bin:/bin "$check/venv/bin/python" \
-        "$here/../../runtime/python/tests/test_driftc.py")
 }
 
 c_library() {
@@ -100,18 +84,13 @@ npm_package() {
 }
 
 (cd "$artifacts" && sha256sum --check --quiet SHA256SUMS)
-emulator=$work/tools/qemu-aarch64-static
-if [ ! -x "$emulator" ]; then
-    (. tests/apt.sh && mkdir -p "$check/emulator" && use_apt release "$check/emulator" "deb bookworm" && cd "$check/emulator" &&
-        apt-get download -qq qemu-user-static && dpkg -x qemu-user-static*.deb root && cp root/usr/bin/qemu-aarch64-static "$emulator")
-fi
 for archive in "$artifacts"/driftc-"$version"-*.tar.gz; do
     name=$(basename "$archive")
     triple=${name#driftc-"$version"-}
     program "$name" "${triple%.tar.gz}"
 done
 [ "$(sort -u "$check/bundles" | wc -l)" -eq 1 ] || fail "the programs write different bundles"
-for file in "$artifacts"/driftc-*_"$(uname -m)".whl; do [ ! -f "$file" ] || wheel "$file"; done
+for file in "$artifacts"/driftc-*_"$(uname -m)".whl; do [ ! -f "$file" ] || runtime/python/check_wheel.sh "$file" "$python"; done
 for file in "$artifacts"/libdrift-"$version"-"$(uname -m)"-*.tar.gz; do [ ! -f "$file" ] || c_library "$file"; done
 npm_package "$artifacts/driftc-runtime-$version.tgz"
 say "all files are in $artifacts"

@@ -27,12 +27,6 @@ glibc=2.17
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || echo 315532800)
 export SOURCE_DATE_EPOCH
 
-say() { echo "release: $*"; }
-fail() {
-    say "$*" >&2
-    exit 1
-}
-
 # Compiles for a triple: build_for TRIPLE build|rustc ARGUMENT...
 build_for() {
     local triple=$1 subcommand=$2 wanted=$1

@@ -1,4 +1,10 @@
-# Functions that install the tools of a release into a folder, without a change of the system. For scripts to source.
+# Functions of the scripts of a release, which source this file. Tools are installed into a folder, without a change of the system.
+
+say() { echo "release: $*"; }
+fail() {
+    say "$*" >&2
+    exit 1
+}
 
 # Zig links for other systems and for old versions of glibc, and compiles the C and C++ of a few crates for them.
 RELEASE_PACKAGES="cargo-zigbuild==0.24.1 ziglang==0.17.1 setuptools==84.2.1 setuptools-rust==1.13.0 pyelftools==0.33 wheel==0.48.0"
