@@ -8,13 +8,12 @@ use std::fs;
 use std::path::Path;
 
 use drift_models::Dims;
-use drift_runtime::codec::{
-    VERSION_MAJOR, VERSION_MINOR, read_header, read_manifest, read_manifest_as, signed_bytes,
-};
+use drift_runtime::codec::{VERSION_MAJOR, VERSION_MINOR, read_header, read_manifest, read_manifest_as};
 use drift_runtime::format::ArtifactKind;
 use drift_runtime::format::self_test::ATTACHMENT;
 use drift_runtime::{Backend, Bundle, Error};
 use drift_tests::golden::{self, Facts, Golden, Run, Tensor};
+use drift_tests::signed::sign;
 use drift_tests::{settings, word_model};
 use driftc::compile::{Model, Options, write};
 use driftc::entry_points::Specialize;
@@ -163,7 +162,7 @@ fn write_golden(folder: &Path, mut spec: Spec) {
     write(&spec.model, &spec.targets, &functions, &options, &path).unwrap_or_else(|e| panic!("{e}"));
     let mut states = eval::States::new();
     let runs = spec.calls.iter().map(|call| expected(&spec.model, call, &mut states)).collect();
-    let key = spec.signed.then(|| sign(&path));
+    let key = spec.signed.then(|| sign(&path).to_base64());
     let facts = Facts { needs_minor: spec.needs_minor, key, runs };
     let text = serde_json::to_string(&facts).unwrap() + "\n";
     fs::write(path.with_extension("json"), text).unwrap();
@@ -182,16 +181,6 @@ fn expected(model: &Model, call: &Call, states: &mut eval::States) -> Run {
         inputs: call.inputs.iter().map(|(name, array)| (name.clone(), Tensor::new(array))).collect(),
         outputs: outputs.iter().map(|(name, array)| (name.clone(), Tensor::new(array))).collect(),
     }
-}
-
-/// Signs a bundle with a new key, and returns the public key.
-fn sign(path: &Path) -> String {
-    let pair = minisign::KeyPair::generate_unencrypted_keypair().unwrap();
-    let mut file = fs::read(path).unwrap();
-    let signature = minisign::sign(None, &pair.sk, signed_bytes(&file).unwrap(), Some("golden"), None);
-    file.extend(signature.unwrap().into_string().into_bytes());
-    fs::write(path, file).unwrap();
-    pair.pk.to_base64()
 }
 
 fn goldens() -> Vec<Golden> {

@@ -13,6 +13,7 @@ use drift_runtime::Bundle;
 use drift_runtime::format::self_test::SelfTest;
 use drift_tests::emission::MODELS;
 use drift_tests::settings::{self, Scope};
+use drift_tests::signed::sign;
 use drift_tests::tested_bundle::{write_edited, write_tested};
 use drift_tests::web::{Candidates, Job, index};
 use driftc::compile::{Model, Options, compile};
@@ -213,10 +214,8 @@ fn faults(folder: &Path) {
     bytes[at + 5] ^= 4;
     std::fs::write(folder.join("damaged.drift"), bytes).unwrap();
     tested(folder);
-    let pair = minisign::KeyPair::generate_unencrypted_keypair().unwrap();
-    let mut bytes = std::fs::read(&first).unwrap();
-    let signature = minisign::sign(None, &pair.sk, &bytes[..128], Some("bundle"), None).unwrap();
-    bytes.extend(signature.into_string().into_bytes());
-    std::fs::write(folder.join("signed.drift"), bytes).unwrap();
-    std::fs::write(folder.join("key.pub"), pair.pk.to_box().unwrap().into_string()).unwrap();
+    let signed = folder.join("signed.drift");
+    std::fs::copy(&first, &signed).unwrap();
+    let key = sign(&signed).to_box().unwrap().into_string();
+    std::fs::write(folder.join("key.pub"), key).unwrap();
 }

@@ -10,6 +10,7 @@ pub mod modules;
 pub mod random_graph;
 pub mod random_model;
 pub mod settings;
+pub mod signed;
 pub mod stored;
 pub mod tested_bundle;
 pub mod web;
