@@ -17,6 +17,11 @@ const ARRAY_CLASSES: Record<HostType, ArrayClass> = {
     bool: Uint8Array,
 };
 
+/** Returns the bytes of an element in a caller's array. */
+export function elementBytes(type: HostType): number {
+    return ARRAY_CLASSES[type].BYTES_PER_ELEMENT;
+}
+
 /** True if an array can hold elements of this type. */
 export function isArrayOf(type: HostType, array: unknown): boolean {
     const name = (array as object).constructor.name;

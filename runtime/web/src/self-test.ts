@@ -1,7 +1,7 @@
 // Self-test vectors of a bundle: generates their inputs, and compares outputs with the outputs of the CPU reference. A file of its
 // own, which `Session.selfTest` imports.
 
-import { fromDevice, toDevice, type TypedArray } from './convert.js';
+import { elementBytes, fromDevice, toDevice, type TypedArray } from './convert.js';
 import type { Func, HostType } from './decode.js';
 import type { fail as failure } from './errors.js';
 import { f64, Fault, i64, listOf, Reader, struct, text, u64, type Decoded, type Decoder } from './reader.js';
@@ -13,9 +13,6 @@ const LIMIT = 1 << 20;
 const SAMPLES = 4096;
 /** Maximum ratio of the size of an element in a caller's array to its size on the device: f64 to f16. */
 const HOST_RATIO = 4;
-const ELEMENT_BYTES: Record<HostType, number> = {
-    f32: 4, f16: 2, bf16: 2, f64: 8, i8: 1, i16: 2, i32: 4, i64: 8, u8: 1, u16: 2, u32: 4, u64: 8, bool: 1,
-};
 
 const u64big: Decoder<bigint> = (reader) => {
     const [high, low] = reader.wide();
@@ -122,7 +119,7 @@ function testInput(session: Tested, func: Func, place: string, input: TestInput,
     const count = input.shape.reduce((product, size) => product * size, 1);
     const size = func.slots[port.slot]!.size * HOST_RATIO;
     // The comparison is false for NaN, the product of 0 and a size above 2^53.
-    if (!(count * ELEMENT_BYTES[port.host_type] <= size)) invalid('the shape is too large');
+    if (!(count * elementBytes(port.host_type) <= size)) invalid('the shape is too large');
     return { data: generate(port.host_type, count, input.integers, seed), shape: input.shape };
 }
 
