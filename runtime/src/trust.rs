@@ -3,12 +3,14 @@
 //! The code is short on purpose, because programs that embed the runtime should be small.
 
 use crate::bundle::Bundle;
-use crate::codec::{KeyId, signature, signed_bytes};
+use crate::codec::{KeyId, base64, signature, signed_bytes};
 use crate::error::{Error, Result};
-use minisign_verify::{PublicKey, Signature};
+use ed25519_compact::{PublicKey, Signature};
 
-/// Lengths of the base64 lines of minisign's public keys, secret keys and signatures.
-const PUBLIC_DIGITS: usize = 56;
+/// First bytes of minisign's public keys, and of its signatures of hashed messages.
+const KEY: &[u8] = b"Ed";
+const SIGNATURE_OF_HASH: &[u8] = b"ED";
+/// Lengths of the base64 lines of minisign's secret keys and signatures.
 const SECRET_DIGITS: usize = 212;
 const SIGNATURE_DIGITS: usize = 100;
 
@@ -37,7 +39,7 @@ impl Bundle {
                 && signer == id
             {
                 named = true;
-                signed |= verify(&key, text, self.bytes());
+                signed |= verify(&key, text, self.bytes()).is_some();
             }
             trusted.push_str(&format!(" {id}"));
         }
@@ -61,12 +63,17 @@ fn foreign(found: &str, trusted: &str) -> String {
     )
 }
 
-/// True if the key made this signature of the bundle.
-fn verify(key: &PublicKey, text: &str, file: &[u8]) -> bool {
-    match (Signature::decode(text), signed_bytes(file)) {
-        (Ok(signature), Ok(signed)) => key.verify(signed, &signature, false).is_ok(),
-        _ => false,
-    }
+/// Checks that the key made this signature of the bundle. `text` has four lines: a comment; algorithm, key id and signature
+/// of the hash of the message; a trusted comment; and the signature of the first signature and the trusted comment.
+fn verify(key: &PublicKey, text: &str, file: &[u8]) -> Option<()> {
+    let mut lines = text.lines().skip(1);
+    let line: [u8; 74] = base64(lines.next()?)?;
+    let signature: &[u8; 64] = line.strip_prefix(SIGNATURE_OF_HASH)?.last_chunk()?;
+    let comment = lines.next()?.strip_prefix("trusted comment: ")?;
+    let of_comment = Signature::new(base64(lines.next()?)?);
+    let hash = blake2b_simd::blake2b(signed_bytes(file).ok()?);
+    key.verify(hash.as_bytes(), &Signature::new(*signature)).ok()?;
+    key.verify([signature, comment.as_bytes()].concat().as_slice(), &of_comment).ok()
 }
 
 /// Reads a public key: a base64 line, or the text of a key file, whose second line it is.
@@ -75,10 +82,14 @@ fn read_key(text: &str) -> std::result::Result<(KeyId, PublicKey), &'static str>
         Some((comment, line)) if comment.starts_with("untrusted comment:") => line.trim_ascii(),
         _ => text.trim_ascii(),
     };
-    match (line.len(), KeyId::from_base64(line), PublicKey::from_base64(line)) {
-        (PUBLIC_DIGITS, Some(id), Ok(key)) => Ok((id, key)),
-        (SECRET_DIGITS, ..) => Err("it is a secret key; give the public key, and keep the secret key secret"),
-        (SIGNATURE_DIGITS, ..) => Err("it is a signature; give the public key"),
-        _ => Err("it is no minisign public key, whose base64 line has 56 characters"),
+    let key = || {
+        let bytes: [u8; 42] = base64(line)?;
+        let key = bytes.strip_prefix(KEY)?.last_chunk()?;
+        Some((KeyId::from_base64(line)?, PublicKey::new(*key)))
+    };
+    match line.len() {
+        SECRET_DIGITS => Err("it is a secret key; give the public key, and keep the secret key secret"),
+        SIGNATURE_DIGITS => Err("it is a signature; give the public key"),
+        _ => key().ok_or("it is no minisign public key, whose base64 line has 56 characters"),
     }
 }

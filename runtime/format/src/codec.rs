@@ -12,7 +12,7 @@ mod verify;
 mod write;
 
 pub use read::{Extent, read_header, read_manifest, read_manifest_as, section};
-pub use signature::{KeyId, SIGNATURE_LIMIT, signature, signed_bytes};
+pub use signature::{KeyId, SIGNATURE_LIMIT, base64, signature, signed_bytes};
 pub use verify::verify;
 pub use write::{BundleWriter, Summary};
 

@@ -25,18 +25,41 @@ impl fmt::Display for KeyId {
 impl KeyId {
     /// Reads the key id from the base64 line of a signature or a public key: bytes 2 to 9, little-endian.
     pub fn from_base64(line: &str) -> Option<KeyId> {
-        let digits = line.as_bytes().get(..16)?.iter().map(|digit| match digit {
-            b'A'..=b'Z' => Some(digit - b'A'),
-            b'a'..=b'z' => Some(digit - b'a' + 26),
-            b'0'..=b'9' => Some(digit - b'0' + 52),
-            b'+' => Some(62),
-            b'/' => Some(63),
-            _ => None,
-        });
-        let bits = digits.into_iter().try_fold(0u128, |bits, digit| Some(bits << 6 | u128::from(digit?)))?;
-        // 16 digits are 12 bytes; the algorithm precedes the id, and two bytes follow it.
-        Some(KeyId(u64::try_from(bits >> 16 & u128::from(u64::MAX)).ok()?.swap_bytes()))
+        let [_, _, id @ .., _, _]: [u8; 12] = base64(line.get(..16)?)?;
+        Some(KeyId(u64::from_le_bytes(id)))
     }
+}
+
+/// Decodes base64 with padding. Returns `None` if the text is no base64 of exactly `BYTES` bytes.
+pub fn base64<const BYTES: usize>(text: &str) -> Option<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    decode(text, &mut bytes).then_some(bytes)
+}
+
+/// Decodes base64 into all of `bytes`. This function is short and not generic, because every program that checks
+/// signatures contains it.
+fn decode(text: &str, bytes: &mut [u8]) -> bool {
+    let size = bytes.len();
+    let (digits, padding) = text.split_at_checked((size * 8).div_ceil(6)).unwrap_or_default();
+    let (mut bits, mut held, mut free) = (0u32, 0, bytes.iter_mut());
+    for digit in digits.bytes() {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return false,
+        };
+        (bits, held) = (bits << 6 | u32::from(value), held + 6);
+        if held >= 8 {
+            held -= 8;
+            free.next().into_iter().for_each(|byte| *byte = (bits >> held) as u8);
+            bits &= (1 << held) - 1;
+        }
+    }
+    // Bits of the last digit that belong to no byte must be zero.
+    bits == 0 && free.next().is_none() && padding == &"=="[..(3 - size % 3) % 3]
 }
 
 /// Returns the bytes that the signature signs: the header.
@@ -69,7 +92,7 @@ pub(super) fn is_signed(file: &[u8], start: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{KeyId, is_signed};
+    use super::{KeyId, base64, is_signed};
 
     const TEXT: &str = "untrusted comment: signature from minisign secret key\n\
         RUQf6LRCGA9i559r3g7V1qNyJDApGip8MfqcadIgT9CuhV3EMhHoN1mGTkUidF/z7SrlQgXdy8ofjb7bNJJylDOocrCo8KLzZwo=\n\
@@ -94,5 +117,15 @@ mod tests {
         assert_eq!(KeyId::from_base64(TEXT.lines().nth(1).unwrap()), KeyId::from_base64(public));
         assert_eq!(KeyId::from_base64("RWQf6L"), None);
         assert_eq!(KeyId::from_base64("RWQf6LRC*A9i53mlYecO4IzT"), None);
+    }
+
+    #[test]
+    fn base64_has_one_text_for_the_same_bytes() {
+        assert_eq!(base64("+/8="), Some([0xfb, 0xff]));
+        assert_eq!(base64("AQID"), Some([1, 2, 3]));
+        assert_eq!(base64("/w=="), Some([0xff]));
+        for text in ["", "/w=", "/w", "/x==", "/w==\n", "AQID", "/-==", "é==", "/w==/w=="] {
+            assert_eq!(base64::<1>(text), None, "{text}");
+        }
     }
 }
