@@ -10,8 +10,10 @@
 //! All settings come from files of a diffusers folder, which a bundle carries. The results agree with diffusers and with
 //! PyTorch's CPU generator, so a seed gives the same picture.
 
+mod noise;
 mod scheduler;
 
+pub use noise::TorchGenerator;
 pub use scheduler::{Schedule, SchedulerConfig, Step, scheduler_names};
 
 /// Error of reading scheduler, tokenizer or picture files, or of a request that they do not support.
