@@ -11,9 +11,11 @@
 //! PyTorch's CPU generator, so a seed gives the same picture.
 
 mod noise;
+mod prompt;
 mod scheduler;
 
 pub use noise::TorchGenerator;
+pub use prompt::{Encoded, PromptEncoder, clip_tokenizer_json};
 pub use scheduler::{Schedule, SchedulerConfig, Step, scheduler_names};
 
 /// Error of reading scheduler, tokenizer or picture files, or of a request that they do not support.
