@@ -11,10 +11,12 @@
 //! PyTorch's CPU generator, so a seed gives the same picture.
 
 mod noise;
+mod picture;
 mod prompt;
 mod scheduler;
 
 pub use noise::TorchGenerator;
+pub use picture::{Picture, preview, to_ansi};
 pub use prompt::{Encoded, PromptEncoder, clip_tokenizer_json};
 pub use scheduler::{Schedule, SchedulerConfig, Step, scheduler_names};
 
