@@ -117,11 +117,36 @@ pub fn conv(
     outputs: usize,
     window: ConvWindow,
 ) -> Result<NodeId> {
+    windowed(g, weights, name, x, outputs, (window, true))
+}
+
+/// Adds a 2-D convolution without bias of `x [N, C, H, W]` with the tensor `name.weight`.
+///
+/// # Errors
+/// If the checkpoint lacks the tensor or it has another shape.
+pub fn conv_without_bias(
+    g: &mut Builder<'_>,
+    weights: &dyn Tensors,
+    name: &str,
+    x: NodeId,
+    outputs: usize,
+    window: ConvWindow,
+) -> Result<NodeId> {
+    windowed(g, weights, name, x, outputs, (window, false))
+}
+
+fn windowed(
+    g: &mut Builder<'_>,
+    weights: &dyn Tensors,
+    name: &str,
+    x: NodeId,
+    outputs: usize,
+    (window, has_bias): (ConvWindow, bool),
+) -> Result<NodeId> {
     g.name = name.to_string();
     let ConvWindow { kernel, stride, dilation, group, pads } = window;
     let inputs = size(g, x, 1)? / group;
     let w = weight(g, weights, &format!("{name}.weight"), &[outputs, inputs, kernel, kernel])?;
-    let b = weight(g, weights, &format!("{name}.bias"), &[outputs])?;
     let op = Conv {
         strides: vec![stride; 2],
         dilations: vec![dilation; 2],
@@ -129,7 +154,11 @@ pub fn conv(
         pads_end: vec![pads[1]; 2],
         group,
     };
-    g.add(op, &[x, w, b])
+    let mut operands = vec![x, w];
+    if has_bias {
+        operands.push(weight(g, weights, &format!("{name}.bias"), &[outputs])?);
+    }
+    g.add(op, &operands)
 }
 
 /// Adds a GroupNorm of `x` with the tensors `name.weight` and `name.bias`.

@@ -10,8 +10,9 @@ use driftc::ir::builder::Builder;
 use driftc::ir::graph::Graph;
 use driftc::ir::tensor::DType;
 
+use crate::diffusion::published;
 use crate::weights::{ShapeOnlyWeights, StoredWeights, Tensors};
-use crate::{mobilenet, random, stable_diffusion};
+use crate::{mobilenet, random};
 
 /// Built-in architecture, which needs no model files.
 #[derive(Debug)]
@@ -26,9 +27,9 @@ pub const BUILTIN: &[Builtin] = &[
     Builtin { name: "mobilenet-v1", build: mobilenet::v1 },
     Builtin { name: "mobilenet-v2", build: mobilenet::v2 },
     Builtin { name: "deeplab-v3", build: mobilenet::deeplab },
-    Builtin { name: "sd14-text-encoder", build: stable_diffusion::text_encoder::build },
-    Builtin { name: "sd14-unet", build: stable_diffusion::unet::build },
-    Builtin { name: "sd14-vae-decoder", build: stable_diffusion::vae::build },
+    Builtin { name: "sd14-text-encoder", build: published::text_encoder },
+    Builtin { name: "sd14-unet", build: published::unet },
+    Builtin { name: "sd14-vae-decoder", build: published::vae_decoder },
 ];
 
 /// Finds a built-in architecture by name.

@@ -9,6 +9,7 @@ mod bert;
 pub mod blocks;
 pub mod builtin;
 mod decoder;
+mod diffusion;
 pub mod folder;
 mod gemma;
 mod gemma2;
@@ -27,7 +28,6 @@ mod qwen2;
 mod qwen3;
 mod qwen3_moe;
 pub mod random;
-pub mod stable_diffusion;
 pub mod summary;
 pub mod weights;
 
@@ -97,6 +97,9 @@ pub fn load_unhashed(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
 }
 
 fn build(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>, Checkpoint)> {
+    if path.join(diffusion::INDEX).is_file() {
+        return diffusion::build(path, dims);
+    }
     let OpenedModel { weights, config, checkpoint, attachments, metadata, mut notes } = folder::open(path)?;
     notes.extend(metadata.notes);
     let architecture = find_architecture(path, &config)?;

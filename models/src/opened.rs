@@ -25,6 +25,8 @@ pub(crate) struct OpenedModel {
 pub(crate) enum Checkpoint {
     Safetensors(Weights),
     Gguf(Gguf),
+    /// Checkpoints of the parts of a diffusers folder.
+    Folders(Vec<Weights>),
 }
 
 impl Checkpoint {
@@ -33,6 +35,10 @@ impl Checkpoint {
         match self {
             Self::Safetensors(weights) => weights.hash(),
             Self::Gguf(file) => file.hash(),
+            Self::Folders(parts) => {
+                let hashes: Vec<u8> = parts.iter().flat_map(Weights::hash).collect();
+                *blake3::hash(&hashes).as_bytes()
+            }
         }
     }
 }

@@ -131,6 +131,19 @@ pub(crate) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "imagine",
+        &[
+            example(
+                "Make a picture",
+                "driftc imagine stable-diffusion-v1-4 -p \"a lighthouse at dawn\" --precision f16 -o out.png",
+            ),
+            example(
+                "Change an image",
+                "driftc imagine sd.drift -p \"in winter\" --image photo.jpg --strength 0.6 --steps 30 -o out.png",
+            ),
+        ],
+    ),
+    (
         "perplexity",
         &[example(
             "Measure the loss of quantization",

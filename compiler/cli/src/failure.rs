@@ -296,6 +296,17 @@ impl From<drift_chat::Error> for Failure {
     }
 }
 
+impl From<drift_image::Error> for Failure {
+    fn from(error: drift_image::Error) -> Self {
+        use drift_image::Error as E;
+        match error {
+            E::Runtime(error) => error.into(),
+            E::Text(error) => error.into(),
+            other => Self::input(other.to_string()).with_help(other.help().map(str::to_owned)),
+        }
+    }
+}
+
 impl From<drift_text::Error> for Failure {
     fn from(error: drift_text::Error) -> Self {
         Self::from(&error)

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use clap::Args;
 use drift_chat::{PromptEncoder, TextRequest};
-use drift_runtime::{Bundle, Draft, Generator, Options, Report, Request, Sampling};
+use drift_runtime::{Bundle, Draft, Generator, Options, Report, Request, Sampling, Session};
 
 use crate::cache::{cached_bundle, chat_history_path, pipeline_cache_path};
 use crate::cli_help::{DEVICE_OPTIONS, GENERATION_OPTIONS};
 use crate::failure::{Failure, Result};
 use crate::model::is_model;
-use crate::model_args::{ModelArgs, ModelOptions};
+use crate::model_args::{DimArg, ModelArgs, ModelOptions};
 use crate::output::{note, three_digits, time};
 use crate::session::{self, CacheArgs, DeviceArgs};
 use crate::variant_name::variant_name;
@@ -34,7 +34,7 @@ pub(crate) struct LanguageModelArgs {
 }
 
 /// Options for loading a bundle, or a model that is compiled into one.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct LoadArgs {
     /// Select the bundle's variant for this target, or compile the model for it (default: best fit for the device)
     #[arg(short, long, value_name = "TARGET")]
@@ -90,8 +90,13 @@ pub(crate) struct OpenedBundle {
 }
 
 impl OpenedBundle {
+    /// Loads the bundle onto the device.
+    pub(crate) fn load_session(self) -> Result<Session> {
+        session::open(self.bundle, self.options)
+    }
+
     fn load(self) -> Result<Generator> {
-        Ok(Generator::new(session::open(self.bundle, self.options)?)?)
+        Ok(Generator::new(self.load_session()?)?)
     }
 }
 
@@ -200,6 +205,13 @@ impl LanguageModelArgs {
 }
 
 impl LoadArgs {
+    /// Sets a symbolic dimension of the model, unless `--dim` sets it.
+    pub(crate) fn add_size(&mut self, size: DimArg) {
+        if self.options.dims.iter().all(|given| given.name != size.name) {
+            self.options.dims.push(size);
+        }
+    }
+
     /// Opens a model that generates text or computes embeddings, not a draft model.
     ///
     /// # Errors

@@ -128,6 +128,8 @@ mod tests {
         "init",
         "key",
         "sign",
+        "image",
+        "mask",
     ];
 
     #[test]

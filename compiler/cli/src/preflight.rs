@@ -12,7 +12,7 @@ use crate::file_kind::{Expected, check_kind};
 use crate::output_paths::{check_output_file, check_output_folder};
 
 /// Ids of options that name a file to write.
-pub(crate) const OUTPUT_FILES: &[&str] = &["output", "html", "ids_out", "trace", "pipeline_cache"];
+pub(crate) const OUTPUT_FILES: &[&str] = &["output", "html", "ids_out", "trace", "latents", "pipeline_cache"];
 /// Ids of options that name a folder to write files to.
 pub(crate) const OUTPUT_FOLDERS: &[&str] = &["output_dir", "emit_dir", "cache_dir", "output_folder"];
 

@@ -51,6 +51,11 @@ impl Progress {
         self.0.set_message(what.to_owned());
     }
 
+    /// Prints a text above the progress bar.
+    pub(crate) fn print(&self, text: &str) {
+        self.0.println(text);
+    }
+
     /// Advances the progress bar by one step.
     pub(crate) fn step(&self) {
         self.0.inc(1);

@@ -1,4 +1,5 @@
-//! Weights of a Hugging Face folder: `model.safetensors`, or the shards listed in `model.safetensors.index.json`.
+//! Weights of a Hugging Face folder: `model.safetensors`, or the shards listed in `model.safetensors.index.json`. The files of
+//! diffusers have other stems than `model`.
 //!
 //! Files are mapped, and tensors borrow from the mapping. The hash is computed on request and keeps only a window of a file in memory. Shards must
 //! be in the folder. The reference library checks the header (size limit, overlaps, gaps, shapes against byte counts).
@@ -14,6 +15,8 @@ use crate::import::listing::ListedTensor;
 use crate::ir::op::Constant;
 use crate::ir::tensor::DType;
 
+/// Stems of the names of checkpoint files. The first one in a folder is read.
+const STEMS: [&str; 4] = ["model", "diffusion_pytorch_model", "model.fp16", "diffusion_pytorch_model.fp16"];
 /// Number of bytes of a mapped file that are hashed before their pages are released.
 const WINDOW: usize = 1 << 24;
 
@@ -151,8 +154,11 @@ pub fn list(folder: &Path) -> Result<Vec<ListedTensor>> {
 
 /// Maps the checkpoint's files of a folder, in order.
 fn checkpoint_files(folder: &Path) -> Result<Vec<(PathBuf, Content)>> {
-    let index = folder.join("model.safetensors.index.json");
-    let one = folder.join("model.safetensors");
+    let index_of = |stem: &str| folder.join(format!("{stem}.safetensors.index.json"));
+    let one_of = |stem: &str| folder.join(format!("{stem}.safetensors"));
+    let exists = |stem: &&&str| index_of(stem).exists() || one_of(stem).exists();
+    let stem = STEMS.iter().find(exists).unwrap_or(&STEMS[0]);
+    let (index, one) = (index_of(stem), one_of(stem));
     let files = if index.exists() { shards(folder, &index)? } else { vec![one.clone()] };
     let mut mapped = Vec::with_capacity(files.len());
     for path in files {

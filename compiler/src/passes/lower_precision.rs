@@ -14,14 +14,16 @@
 //!   between them keep their type. This halves the bytes of weights and large activations, and the rounding of f16 does
 //!   not accumulate along a residual stream.
 //!
-//! Three kinds of values lose their meaning in f16, so they stay f32 even under `f16`. They are small:
+//! Four kinds of values lose their meaning in f16, so they stay f32 even under `f16`. They are small:
 //!
 //! 1. values that are computed from integers only (positions, masks, frequencies): f16 represents integers exactly only
 //!    up to 2048. The same holds for the constants of a matmul whose result is cast to an integer;
 //! 2. arguments of sines, cosines, roundings and comparisons, and the sampling positions of an image, where a small
 //!    error becomes a large one;
 //! 3. sums, squares that are summed next, and values that are computed from these only: the square of 256 already
-//!    exceeds 65504, and the root of a small variance divides the whole row.
+//!    exceeds 65504, and the root of a small variance divides the whole row;
+//! 4. values that replace a state as a whole, and the elementwise arithmetic, movements and sums that they come from: the
+//!    latent of a diffusion model is an example. Rounding would accumulate from run to run.
 //!
 //! If the target does not store f16, nothing is lowered, and the model's f16 values are stored in f32. Callers still
 //! pass and receive f16.
@@ -211,22 +213,33 @@ fn exact_values(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
             exact.extend(operands.iter().filter(|o| grows(graph, **o)));
         }
     }
-    // Backwards from the functions that need an exact argument.
+    // Backwards from the stores of whole states, and from the functions that need an exact argument.
+    let whole = |node: &NodeId| !is_update(graph, *node) && graph.tensor(*node).dtype.is_float();
+    let mut replacing: BTreeSet<NodeId> =
+        graph.stores().iter().map(|store| store.node).filter(whole).collect();
     for id in order.iter().rev() {
+        if replacing.contains(id) {
+            exact.insert(*id);
+            let exactness = graph.facts(*id).exactness;
+            if matches!(exactness, Exactness::Computes | Exactness::Moves | Exactness::Sums) {
+                replacing.extend(floats(graph, *id));
+            }
+        }
         exact.extend(positions(graph, *id).filter(|o| graph.constant(*o).is_none()));
         // An update, and the state that it updates, have the same type.
         let exactness = graph.facts(*id).exactness;
         let carries = exact.contains(id) && matches!(exactness, Exactness::Moves | Exactness::Updates);
         if carries || elements(graph, *id).any(needs_exact_argument) {
-            exact.extend(
-                graph
-                    .operands(*id)
-                    .into_iter()
-                    .filter(|o| graph.tensor(*o).dtype.is_float() && graph.constant(*o).is_none()),
-            );
+            exact.extend(floats(graph, *id));
         }
     }
     exact
+}
+
+/// Returns the computed float operands of a node.
+fn floats(graph: &Graph, id: NodeId) -> impl Iterator<Item = NodeId> {
+    let computed = |o: &NodeId| graph.tensor(*o).dtype.is_float() && graph.constant(*o).is_none();
+    graph.operands(id).into_iter().filter(computed)
 }
 
 /// Returns the elementwise functions of a node and of its epilogue.

@@ -10,18 +10,23 @@
 //! All settings come from files of a diffusers folder, which a bundle carries. The results agree with diffusers and with
 //! PyTorch's CPU generator, so a seed gives the same picture.
 
+mod model;
 mod noise;
 mod picture;
+mod pipeline;
 mod prompt;
+mod request;
 mod scheduler;
 
 pub use noise::TorchGenerator;
 pub use picture::{Picture, preview, to_ansi};
+pub use pipeline::{ImagePipeline, Listener, Progress};
 pub use prompt::{Encoded, PromptEncoder, clip_tokenizer_json};
-pub use scheduler::{Schedule, SchedulerConfig, Step, scheduler_names};
+pub use request::{ImageRequest, Settings};
+pub use scheduler::{Correction, Schedule, SchedulerConfig, Step, scheduler_names};
 
 /// Error of reading scheduler, tokenizer or picture files, or of a request that they do not support.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file of the model is malformed.
     #[error("{file}: {reason}")]
@@ -57,6 +62,24 @@ pub enum Error {
     /// A tokenizer file is malformed, or a prompt cannot be encoded.
     #[error(transparent)]
     Text(#[from] drift_text::Error),
+    /// The bundle, the device or an input is at fault.
+    #[error(transparent)]
+    Runtime(#[from] drift_runtime::Error),
+    /// The bundle makes no pictures.
+    #[error("the model makes no pictures: {reason}")]
+    NotAnImageModel {
+        /// Reason.
+        reason: String,
+    },
+    /// An element of the latent is infinite or NaN.
+    #[error("the latent is not finite after step {step}")]
+    NotFinite {
+        /// Number of the step, from 1.
+        step: usize,
+    },
+    /// The listener cancelled the run.
+    #[error("the run was cancelled")]
+    Cancelled,
 }
 
 impl Error {
@@ -69,7 +92,12 @@ impl Error {
             ),
             Error::Picture { .. } => Some("use a PNG, JPEG or WebP file of at most 16384 x 16384 pixels"),
             Error::Text(error) => error.help(),
-            Error::Request(_) => None,
+            Error::NotAnImageModel { .. } => Some("compile a diffusers folder: one with model_index.json"),
+            Error::NotFinite { .. } => {
+                Some("compile the model with --precision f32, or use a lower guidance or another scheduler")
+            }
+            // The runtime's errors compute their advice.
+            Error::Runtime(_) | Error::Request(_) | Error::Cancelled => None,
         }
     }
 }

@@ -51,11 +51,25 @@ impl SchedulerConfig {
     /// # Errors
     /// If the file is malformed, the name or the class is unknown, or a setting is not supported.
     pub fn from_json(bytes: &[u8], name: Option<&str>) -> Result<Self> {
+        Self::corrected(bytes, name, &[])
+    }
+
+    /// Reads `scheduler_config.json` like [`Self::from_json`], and corrects settings as a pipeline of diffusers does.
+    ///
+    /// # Errors
+    /// As for [`Self::from_json`].
+    pub fn corrected(bytes: &[u8], name: Option<&str>, corrections: &[Correction]) -> Result<Self> {
         let mut settings = Settings::parse(bytes)?;
         let (scheduler, fixed) = match name {
             Some(name) => named(name)?,
             None => (configured(&settings)?, &[][..]),
         };
+        for correction in corrections {
+            match correction {
+                Correction::StepsOffset => settings.fix("steps_offset", Fixed::Count(1)),
+                Correction::ClipSample => settings.fix("clip_sample", Fixed::Flag(false)),
+            }
+        }
         for (key, value) in fixed {
             settings.fix(key, *value);
         }
@@ -79,6 +93,15 @@ impl SchedulerConfig {
         let plan = self.solver.plan(steps, first_step(steps, strength)?)?;
         plan.finish(self.class)
     }
+}
+
+/// Correction of an outdated setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Correction {
+    /// `steps_offset` is 1.
+    StepsOffset,
+    /// `clip_sample` is false.
+    ClipSample,
 }
 
 /// Returns the short names of all schedulers, with their classes in diffusers.

@@ -13,6 +13,7 @@ mod dump;
 mod estimate;
 mod explain;
 mod generate;
+mod imagine;
 mod inspect;
 mod keygen;
 mod logits;
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Run(run::RunArgs),
     /// Generate text from a prompt
     Generate(generate::GenerateArgs),
+    /// Make a picture from a text with a diffusion model
+    Imagine(imagine::ImagineArgs),
     /// Chat with a language model on the terminal
     Chat(chat::ChatArgs),
     /// Serve models over HTTP with the interface of the OpenAI API
@@ -96,6 +99,7 @@ pub(crate) fn run(command: Command, parser: clap::Command, out: &mut Out) -> Res
         Command::Chat(args) => chat::run(&args, out),
         Command::Serve(args) => serve::run(args, out),
         Command::Logits(args) => logits::run(&args, out),
+        Command::Imagine(args) => imagine::run(&args, out),
         Command::Perplexity(args) => perplexity::run(&args, out),
         Command::Verify(args) => verify::run(&args, out),
         Command::Inspect(args) => inspect::run(&args, out),

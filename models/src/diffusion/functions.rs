@@ -1,0 +1,379 @@
+//! Functions of a bundle that makes pictures.
+//!
+//! ```text
+//! encode        ids                          -> states: keys and values of the text for each cross-attention
+//! encode_image  image, noise                 -> output: latent of an image
+//! start         noise, image, mask, scales   -> states: latent, image, mask, noise, history
+//! noise         noise                        -> state: noise of the next step
+//! denoise       coefficients                 -> states: latent, history
+//! latent                                     -> output: latent
+//! decode                                     -> output: picture, u8
+//! ```
+//!
+//! `denoise` computes both halves of classifier-free guidance as a batch of two, the guidance, and the step of the
+//! scheduler. `denoise_unguided` computes only the half of the prompt.
+
+use driftc::compile::EntryPoint;
+use driftc::error::Result;
+use driftc::ir::builder::Builder;
+use driftc::ir::dim::Dim;
+use driftc::ir::graph::{Graph, NodeId};
+use driftc::ir::op::{BinaryFn, Concat, State, UnaryFn, Update};
+use driftc::ir::ops::reduce::ReduceKind;
+use driftc::ir::tensor::DType;
+use driftc::pass::Precision;
+
+use super::Parts;
+use super::config::VaeConfig;
+use super::step::{COEFFICIENTS, HISTORY, Latents, next_latent};
+use super::transformer::{CrossAttention, TextEmbedding, cross_attention_name};
+use super::unet::UNetInputs;
+use super::vae::clamped;
+use crate::blocks::scaled;
+use crate::weights::Tensors;
+
+/// Number of prompts: the negative prompt, then the prompt.
+const PROMPTS: usize = 2;
+/// Number of time ids of SDXL: original size, crop and target size, each as height and width.
+const TIME_IDS: usize = 6;
+/// Name of the state with the embedding of the pooled text and the time ids.
+const ADDED: &str = "added";
+
+/// Returns the entry points of a diffusion model.
+///
+/// # Errors
+/// If a weight is missing or has another shape.
+pub(super) fn entry_points(parts: &Parts) -> Result<Vec<EntryPoint>> {
+    let mut all = vec![entry("encode", encode(parts)?)];
+    if parts.unet.guidance.is_none() {
+        all.push(entry("denoise", denoise(parts, true)?));
+    }
+    all.push(EntryPoint { reuse_weights: true, ..entry("denoise_unguided", denoise(parts, false)?) });
+    let precision = parts.vae.needs_f32().then_some(Precision::F32);
+    all.push(EntryPoint { precision, ..entry("decode", decode(parts)?) });
+    all.push(EntryPoint { precision, ..entry("encode_image", encode_image(parts)?) });
+    for (name, graph) in [("start", start(parts)?), ("noise", noise(parts)?), ("latent", latent(parts)?)] {
+        all.push(EntryPoint { precision: Some(Precision::F32), ..entry(name, graph) });
+    }
+    Ok(all)
+}
+
+fn entry(name: &str, graph: Graph) -> EntryPoint {
+    EntryPoint { fixed_size: true, ..EntryPoint::new(name, graph) }
+}
+
+/// Builds a graph with a function.
+fn graph(name: &str, build: impl FnOnce(&mut Builder<'_>) -> Result<()>) -> Result<Graph> {
+    let mut graph = Graph::default();
+    build(&mut Builder::new(&mut graph, name))?;
+    Ok(graph)
+}
+
+impl Parts {
+    /// Shape of the latent, `[1, channels, height, width]`.
+    fn latent(&self) -> [usize; 4] {
+        let [height, width] = self.sides.map(|side| side / self.vae.pixels());
+        [1, self.vae.latent_channels(), height, width]
+    }
+
+    /// True if the UNet takes the mask and the masked image as further channels of its input.
+    fn inpaints(&self) -> bool {
+        self.unet.inputs == 2 * self.vae.latent_channels() + 1
+    }
+}
+
+fn dims(shape: &[usize]) -> Vec<Dim> {
+    shape.iter().copied().map(Dim::from).collect()
+}
+
+/// Adds the contents of an f32 state.
+fn state(g: &mut Builder<'_>, name: &str, shape: &[usize]) -> Result<NodeId> {
+    g.name = name.to_string();
+    g.add(State { name: name.to_string(), dtype: DType::F32, shape: shape.to_vec() }, &[])
+}
+
+/// Stores a value in a state that attention reads. It is an update of all rows, so that the state has the type in which the
+/// model computes.
+fn store_rows(g: &mut Builder<'_>, name: &str, value: NodeId) -> Result<()> {
+    let shape = &g.tensor(value).shape;
+    let shape: Vec<usize> = shape.iter().filter_map(|d| usize::try_from(d.as_known()?).ok()).collect();
+    let old = state(g, name, &shape)?;
+    let new = g.add(Update { axis: 1, start: Dim::known(0) }, &[old, value])?;
+    g.graph.add_store(name, new);
+    Ok(())
+}
+
+/// Names of the states that hold keys and values of a cross-attention.
+fn text_states(attention: &str) -> [String; 2] {
+    ["keys", "values"].map(|part| format!("{attention}.{part}"))
+}
+
+/// Keys and values of the text in the states that the function `encode` fills.
+struct TextStates {
+    /// First prompt, and number of prompts.
+    prompts: (usize, usize),
+    tokens: usize,
+}
+
+impl CrossAttention for TextStates {
+    fn keys_values(
+        &self,
+        g: &mut Builder<'_>,
+        _: &dyn Tensors,
+        name: &str,
+        channels: usize,
+    ) -> Result<[NodeId; 2]> {
+        let [keys, values] = text_states(name);
+        let mut read = |name: &str| {
+            let all = state(g, name, &[PROMPTS, self.tokens, channels])?;
+            prompts(g, all, self.prompts)
+        };
+        Ok([read(&keys)?, read(&values)?])
+    }
+}
+
+/// Adds a slice of the prompts of a tensor `[prompts, ..]`.
+fn prompts(g: &mut Builder<'_>, x: NodeId, (first, count): (usize, usize)) -> Result<NodeId> {
+    match count {
+        PROMPTS => Ok(x),
+        _ => g.slice(x, 0, first.into(), count.into()),
+    }
+}
+
+/// Text encoders, and the keys and values of each cross-attention.
+fn encode(parts: &Parts) -> Result<Graph> {
+    graph("encode", |g| {
+        let mut embeddings = Vec::new();
+        let mut pooled = None;
+        for (index, (config, weights)) in parts.text.iter().enumerate() {
+            let name = if index == 0 { "ids".to_string() } else { format!("ids_{}", index + 1) };
+            let ids = g.input(&name, DType::I32, dims(&[PROMPTS, parts.tokens]))?;
+            let text = config.build(g, &**weights, ids)?;
+            embeddings.push(if parts.unet.added.is_some() { text.penultimate } else { text.last });
+            if parts.unet.added.is_some() && weights.has("text_projection.weight") {
+                pooled = Some(config.pooled(g, &**weights, ids, text.last)?);
+            }
+        }
+        let mut text = match embeddings.as_slice() {
+            [one] => *one,
+            several => g.add(Concat { axis: 2 }, several)?,
+        };
+        if parts.unet.added.is_some() {
+            let scales = g.input("prompt_scales", DType::F32, dims(&[PROMPTS]))?;
+            text = scale_prompts(g, text, scales)?;
+            pooled = match pooled {
+                Some(pooled) => Some(scale_prompts(g, pooled, scales)?),
+                None => None,
+            };
+        }
+        for (transformer, channels, blocks) in parts.unet.transformers() {
+            for block in 0..blocks {
+                let name = cross_attention_name(&transformer, block);
+                let source = TextEmbedding(text);
+                let both = source.keys_values(g, &*parts.unet_weights, &name, channels)?;
+                for (name, value) in text_states(&name).iter().zip(both) {
+                    store_rows(g, name, value)?;
+                }
+            }
+        }
+        if let (Some(_), Some(pooled)) = (parts.unet.added, pooled) {
+            let ids = g.input("time_ids", DType::F32, dims(&[PROMPTS, TIME_IDS]))?;
+            if let Some(added) = parts.unet.embed_added(g, &*parts.unet_weights, pooled, ids)? {
+                store_rows(g, ADDED, added)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Multiplies each prompt's part of a tensor `[prompts, ..]` by a number. The host sets it to 0 where the model wants zeros for
+/// an empty negative prompt.
+fn scale_prompts(g: &mut Builder<'_>, x: NodeId, scales: NodeId) -> Result<NodeId> {
+    let mut shape = vec![Dim::known(1); g.tensor(x).rank()];
+    shape[0] = PROMPTS.into();
+    let scales = g.reshape(scales, shape)?;
+    let scales = g.cast(scales, g.tensor(x).dtype)?;
+    g.binary(BinaryFn::Mul, x, scales)
+}
+
+/// One step: UNet, guidance and scheduler.
+fn denoise(parts: &Parts, guided: bool) -> Result<Graph> {
+    graph("denoise", |g| {
+        let unet = &parts.unet;
+        let shape = parts.latent();
+        let coefficients = g.input("coefficients", DType::F32, dims(&[COEFFICIENTS]))?;
+        let coefficient = |g: &mut Builder<'_>, i: usize| g.slice(coefficients, 0, i.into(), Dim::known(1));
+        let latent = state(g, "latent", &shape)?;
+        let scale = coefficient(g, 0)?;
+        let mut sample = g.binary(BinaryFn::Mul, latent, scale)?;
+        if parts.inpaints() {
+            let mask = state(g, "mask", &[1, 1, shape[2], shape[3]])?;
+            let masked = state(g, "masked_image", &shape)?;
+            sample = g.add(Concat { axis: 1 }, &[sample, mask, masked])?;
+        }
+        let selected = if guided { (0, PROMPTS) } else { (1, 1) };
+        if guided {
+            sample = g.add(Concat { axis: 0 }, &[sample, sample])?;
+        }
+        let sample = g.cast(sample, parts.unet_weights.element())?;
+        let added = match unet.added {
+            Some(_) => {
+                let all = state(g, ADDED, &[PROMPTS, unet.time()])?;
+                Some(prompts(g, all, selected)?)
+            }
+            None => None,
+        };
+        let text = TextStates { prompts: selected, tokens: parts.tokens };
+        let guidance = coefficient(g, 2)?;
+        let timestep = coefficient(g, 1)?;
+        let inputs = UNetInputs { sample, timestep, guidance: Some(guidance), added, text: &text };
+        let noise = unet.build(g, &*parts.unet_weights, &inputs)?;
+        let mut noise = g.cast(noise, DType::F32)?;
+        if guided {
+            let half = |g: &mut Builder<'_>, i: i64| g.slice(noise, 0, Dim::known(i), Dim::known(1));
+            let (negative, positive) = (half(g, 0)?, half(g, 1)?);
+            let difference = g.binary(BinaryFn::Sub, positive, negative)?;
+            let difference = g.binary(BinaryFn::Mul, difference, guidance)?;
+            noise = g.binary(BinaryFn::Add, negative, difference)?;
+        }
+        g.name = "step".into();
+        let [_, channels, height, width] = shape;
+        let latents = Latents {
+            latent,
+            model_output: noise,
+            history: state(g, "history", &[HISTORY, channels, height, width])?,
+            noise: state(g, "noise", &shape)?,
+            image: state(g, "image", &shape)?,
+            first_noise: state(g, "first_noise", &shape)?,
+            mask: match parts.inpaints() {
+                true => None,
+                false => Some(state(g, "mask", &[1, 1, height, width])?),
+            },
+        };
+        g.name = "step".into();
+        let (next, history) = next_latent(g, coefficients, &latents)?;
+        // The mean magnitude is not finite if an element is not.
+        let magnitude = g.unary(UnaryFn::Abs, next)?;
+        let magnitude = g.reshape(magnitude, vec![Dim::from(channels * height * width)])?;
+        let magnitude = g.reduce(ReduceKind::Mean, magnitude, vec![0], true)?;
+        g.graph.add_output("magnitude", magnitude);
+        g.graph.add_store("latent", next);
+        g.graph.add_store("history", history);
+        Ok(())
+    })
+}
+
+/// Sets the states of a new picture.
+fn start(parts: &Parts) -> Result<Graph> {
+    graph("start", |g| {
+        let shape = parts.latent();
+        let [_, channels, height, width] = shape;
+        let noise = g.input("noise", DType::F32, dims(&shape))?;
+        let image = g.input("image", DType::F32, dims(&shape))?;
+        let mask = g.input("mask", DType::F32, dims(&[1, 1, height, width]))?;
+        let scales = g.input("scales", DType::F32, dims(&[2]))?;
+        let scale = |g: &mut Builder<'_>, i: i64| g.slice(scales, 0, Dim::known(i), Dim::known(1));
+        let (image_scale, noise_scale) = (scale(g, 0)?, scale(g, 1)?);
+        let from_image = g.binary(BinaryFn::Mul, image, image_scale)?;
+        let from_noise = g.binary(BinaryFn::Mul, noise, noise_scale)?;
+        let latent = g.binary(BinaryFn::Add, from_image, from_noise)?;
+        let zero = g.scalar(DType::F32, 0.0)?;
+        let history = g.expand(zero, dims(&[HISTORY, channels, height, width]))?;
+        let mut stores = vec![
+            ("latent", latent),
+            ("image", image),
+            ("mask", mask),
+            ("first_noise", noise),
+            ("history", history),
+        ];
+        if parts.inpaints() {
+            stores.push(("masked_image", g.input("masked_image", DType::F32, dims(&shape))?));
+        }
+        for (name, value) in stores {
+            g.graph.add_store(name, value);
+        }
+        Ok(())
+    })
+}
+
+/// Sets the noise of the next step.
+fn noise(parts: &Parts) -> Result<Graph> {
+    graph("noise", |g| {
+        let noise = g.input("noise", DType::F32, dims(&parts.latent()))?;
+        g.graph.add_store("noise", noise);
+        Ok(())
+    })
+}
+
+/// Returns the latent to the host.
+fn latent(parts: &Parts) -> Result<Graph> {
+    graph("latent", |g| {
+        let latent = state(g, "latent", &parts.latent())?;
+        g.graph.add_output("latent", latent);
+        Ok(())
+    })
+}
+
+/// Latent to picture `[1, height, width, 3]`, u8.
+fn decode(parts: &Parts) -> Result<Graph> {
+    graph("decode", |g| {
+        let latent = state(g, "latent", &parts.latent())?;
+        // Keeps the type of the state.
+        g.graph.add_store("latent", latent);
+        let w = &*parts.vae_weights;
+        let latent = g.cast(latent, w.element())?;
+        let image = match &parts.vae {
+            VaeConfig::Kl(config) => {
+                let scale = 1.0 / config.scaling_factor;
+                let shift = config.shift_factor.unwrap_or(0.0);
+                let latent = g.unary(UnaryFn::Affine { scale, shift }, latent)?;
+                config.decode(g, w, latent)?
+            }
+            VaeConfig::Tiny(config) => {
+                let latent = scaled(g, latent, 1.0 / config.scaling_factor)?;
+                config.decode(g, w, latent)?
+            }
+        };
+        g.name = "picture".into();
+        let image = g.cast(image, DType::F32)?;
+        let image = g.unary(UnaryFn::Affine { scale: 0.5, shift: 0.5 }, image)?;
+        let image = clamped(g, image, 0.0, 1.0)?;
+        let image = scaled(g, image, 255.0)?;
+        let image = g.unary(UnaryFn::Round, image)?;
+        let image = g.transpose(image, vec![0, 2, 3, 1])?;
+        let image = g.cast(image, DType::U8)?;
+        g.graph.add_output("picture", image);
+        Ok(())
+    })
+}
+
+/// Image `[1, height, width, 3]`, f32 in -1 to 1, to latent.
+fn encode_image(parts: &Parts) -> Result<Graph> {
+    graph("encode_image", |g| {
+        let [height, width] = parts.sides;
+        let image = g.input("image", DType::F32, dims(&[1, height, width, 3]))?;
+        let image = g.transpose(image, vec![0, 3, 1, 2])?;
+        let w = &*parts.vae_weights;
+        let image = g.cast(image, w.element())?;
+        let latent = match &parts.vae {
+            VaeConfig::Kl(config) => {
+                let noise = g.input("noise", DType::F32, dims(&parts.latent()))?;
+                let latents = config.encode(g, w, image)?;
+                let mean = g.cast(latents.mean, DType::F32)?;
+                let deviation = g.cast(latents.deviation, DType::F32)?;
+                let noise = g.binary(BinaryFn::Mul, deviation, noise)?;
+                let latent = g.binary(BinaryFn::Add, mean, noise)?;
+                let scale = config.scaling_factor;
+                let shift = -config.shift_factor.unwrap_or(0.0) * scale;
+                g.unary(UnaryFn::Affine { scale, shift }, latent)?
+            }
+            VaeConfig::Tiny(config) => {
+                let latent = config.encode(g, w, image)?;
+                let latent = g.cast(latent, DType::F32)?;
+                scaled(g, latent, config.scaling_factor)?
+            }
+        };
+        g.graph.add_output("latent", latent);
+        Ok(())
+    })
+}
