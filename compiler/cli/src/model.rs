@@ -20,7 +20,7 @@ use crate::import_remedies::with_remedies;
 use crate::model_args::{DimArg, KvCache, ModelArgs, ModelOptions};
 use crate::sample_sizes::{fix_unbound_symbols, widen_bounds};
 use crate::shape_args::{Shapes, apply_shapes, separate_axes};
-use crate::weight_report::WeightSizes;
+use crate::weight_report::{WeightSizes, weighted_graphs};
 
 /// Imported model.
 #[derive(Debug)]
@@ -208,7 +208,7 @@ impl ModelOptions {
     fn quantize(&self, model: &mut Model, flags: &mut Vec<String>) -> Result<Vec<String>> {
         let mut notes = Vec::new();
         if let Some(weights) = self.weights {
-            let sizes = WeightSizes::from_graph(&model.graph);
+            let sizes = WeightSizes::from_graphs(&weighted_graphs(model));
             let mut calibration = Calibration::default();
             if let Some(path) = &self.calibrate {
                 let (statistics, flag) = calibrate_weights(model, weights, path)?;
@@ -217,7 +217,7 @@ impl ModelOptions {
             }
             let graphs = model.entry_points.iter_mut().map(|entry| &mut entry.graph);
             driftc::quantize::run([&mut model.graph].into_iter().chain(graphs), weights, &calibration)?;
-            notes.extend(sizes.report(&model.graph, weights)?);
+            notes.extend(sizes.report(&weighted_graphs(model), weights)?);
             flags.push(format!("--weights {weights}"));
         }
         if self.kv_cache == Some(KvCache::Q8) {
