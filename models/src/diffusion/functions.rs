@@ -48,7 +48,7 @@ pub(super) fn entry_points(parts: &Parts) -> Result<Vec<EntryPoint>> {
     if parts.unet.guidance.is_none() {
         all.push(entry("denoise", denoise(parts, true)?));
     }
-    all.push(EntryPoint { reuse_weights: true, ..entry("denoise_unguided", denoise(parts, false)?) });
+    all.push(entry("denoise_unguided", denoise(parts, false)?));
     let precision = parts.vae.needs_f32().then_some(Precision::F32);
     all.push(EntryPoint { precision, ..entry("decode", decode(parts)?) });
     all.push(EntryPoint { precision, ..entry("encode_image", encode_image(parts)?) });
