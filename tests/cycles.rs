@@ -15,6 +15,7 @@ const CRATES: &[&str] = &[
     "compiler/src",
     "models/chat/src",
     "models/demo/src",
+    "models/image/src",
     "models/serve/src",
     "models/src",
     "models/text/src",
