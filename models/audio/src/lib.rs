@@ -1,0 +1,17 @@
+//! Host side of speech recognition with Whisper models.
+//!
+//! ```text
+//! file -> Recording -> samples at 16 kHz -> WhisperFeatures -> log-mel features -> encoder
+//! generation_config.json -> DecodingSettings -> start tokens -> decoder
+//! decoder -> logits -> LogitRules -> token ids -> window_segments -> Segment -> Transcript
+//! cross-attention -> token_frames -> word_spans -> Word
+//! ```
+//!
+//! All settings come from files of a Hugging Face folder, which a bundle carries. The results agree with transformers. This
+//! crate runs no model: every function takes samples, logits, token ids or attention weights.
+
+mod error;
+mod recording;
+
+pub use error::{Error, RecordingFault, Result};
+pub use recording::{Recording, SAMPLE_RATE};
