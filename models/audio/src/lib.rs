@@ -11,7 +11,9 @@
 //! crate runs no model: every function takes samples, logits, token ids or attention weights.
 
 mod error;
+mod features;
 mod recording;
 
 pub use error::{Error, RecordingFault, Result};
+pub use features::WhisperFeatures;
 pub use recording::{Recording, SAMPLE_RATE};
