@@ -10,10 +10,17 @@
 //! All settings come from files of a Hugging Face folder, which a bundle carries. The results agree with transformers. This
 //! crate runs no model: every function takes samples, logits, token ids or attention weights.
 
+mod decoding;
 mod error;
 mod features;
 mod recording;
 
+pub use decoding::{
+    DecodingSettings, LogProbabilities, LogitRules, Quality, Sampler, StartRequest, TEMPERATURES, Task,
+    Thresholds, Verdict, Window, WindowSegment, WindowSegments, best_token, compression_ratio,
+    detect_language, language_code, language_name, log_softmax, previous_text, probability,
+    token_compression_ratio, window_segments,
+};
 pub use error::{Error, RecordingFault, Result};
 pub use features::WhisperFeatures;
 pub use recording::{Recording, SAMPLE_RATE};
