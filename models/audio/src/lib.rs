@@ -14,6 +14,7 @@ mod decoding;
 mod error;
 mod features;
 mod recording;
+mod transcript;
 
 pub use decoding::{
     DecodingSettings, LogProbabilities, LogitRules, Quality, Sampler, StartRequest, TEMPERATURES, Task,
@@ -24,3 +25,4 @@ pub use decoding::{
 pub use error::{Error, RecordingFault, Result};
 pub use features::WhisperFeatures;
 pub use recording::{Recording, SAMPLE_RATE};
+pub use transcript::{Segment, Transcript, TranscriptFormat, Word};
