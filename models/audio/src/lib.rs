@@ -10,12 +10,14 @@
 //! All settings come from files of a Hugging Face folder, which a bundle carries. The results agree with transformers. This
 //! crate runs no model: every function takes samples, logits, token ids or attention weights.
 
+mod alignment;
 mod decoding;
 mod error;
 mod features;
 mod recording;
 mod transcript;
 
+pub use alignment::{AttentionShape, WordSpan, median_filter, token_frames, warp, word_spans};
 pub use decoding::{
     DecodingSettings, LogProbabilities, LogitRules, Quality, Sampler, StartRequest, TEMPERATURES, Task,
     Thresholds, Verdict, Window, WindowSegment, WindowSegments, best_token, compression_ratio,
