@@ -9,4 +9,4 @@ mod warping;
 mod words;
 
 pub use warping::{AttentionShape, median_filter, token_frames, warp};
-pub use words::{WordSpan, word_spans};
+pub use words::{WordSpan, timed_words, word_spans};

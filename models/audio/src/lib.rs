@@ -4,7 +4,7 @@
 //! file -> Recording -> samples at 16 kHz -> WhisperFeatures -> log-mel features -> encoder
 //! generation_config.json -> DecodingSettings -> start tokens -> decoder
 //! decoder -> logits -> LogitRules -> token ids -> window_segments -> Segment -> Transcript
-//! cross-attention -> token_frames -> word_spans -> Word
+//! cross-attention -> token_frames -> timed_words -> Word
 //! ```
 //!
 //! All settings come from files of a Hugging Face folder, which a bundle carries. The results agree with transformers. This
@@ -17,7 +17,7 @@ mod features;
 mod recording;
 mod transcript;
 
-pub use alignment::{AttentionShape, WordSpan, median_filter, token_frames, warp, word_spans};
+pub use alignment::{AttentionShape, WordSpan, median_filter, timed_words, token_frames, warp, word_spans};
 pub use decoding::{
     DecodingSettings, LogProbabilities, LogitRules, Quality, Sampler, StartRequest, TEMPERATURES, Task,
     Thresholds, Verdict, Window, WindowSegment, WindowSegments, best_token, compression_ratio,

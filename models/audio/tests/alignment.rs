@@ -1,6 +1,6 @@
 //! Comparison of token times and words with transformers. `alignment.py` wrote the expected values.
 
-use drift_audio::{AttentionShape, median_filter, token_frames, warp, word_spans};
+use drift_audio::{AttentionShape, Word, median_filter, timed_words, token_frames, warp, word_spans};
 use drift_text::Tokenizer;
 use serde_json::Value;
 
@@ -57,6 +57,23 @@ fn words_agree_with_transformers() {
         let expected: Vec<(String, usize, usize)> = serde_json::from_value(case["words"].clone()).unwrap();
         assert_eq!(found, expected);
     }
+}
+
+#[test]
+fn words_begin_and_end_with_their_tokens() {
+    let cases = cases();
+    let tokenizer = Tokenizer::new(cases["tokenizer"].as_str().unwrap().as_bytes(), None, None).unwrap();
+    let text = tokenizer.encode(" is it.", false).unwrap();
+    let end = tokenizer.id("<|endoftext|>").unwrap();
+    let tokens = [&[end + 1], text.as_slice(), &[end + 2]].concat();
+    let frames: Vec<usize> = (0..tokens.len()).map(|index| 5 * index).collect();
+    let words = |frames: &[usize]| timed_words(&tokens, frames, 30.0, end, &tokenizer, Some("en"));
+    let word = |start, end, text: &str| Word { start, end, text: text.into() };
+    assert_eq!(tokens.len(), 8);
+    assert_eq!(words(&frames).unwrap(), [word(30.1, 30.3, " is"), word(30.3, 30.7, " it.")]);
+    let error = words(&frames[1..]).unwrap_err().to_string();
+    assert_eq!(error, "7 frames do not cover 8 tokens; pass the frame of every token");
+    assert_eq!(timed_words(&[], &[], 0.0, end, &tokenizer, None).unwrap(), []);
 }
 
 #[test]

@@ -24,7 +24,8 @@ enum Move {
     Frame,
 }
 
-/// Returns the frame of the encoder at which each token begins. The weights have the layout `[heads, tokens, frames]` in
+/// Returns the frame of the encoder at which each token begins. Row `k` has the weights of the step that reads token `k`
+/// behind the prompt, so the last token of a window has no row unless the decoder reads it too. The weights have the layout `[heads, tokens, frames]` in
 /// row-major order. They are normalized over the tokens, filtered by a median over the frames, and averaged over the heads,
 /// as in transformers' `_extract_token_timestamps`.
 ///

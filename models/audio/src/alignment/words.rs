@@ -4,7 +4,11 @@ use std::ops::Range;
 
 use drift_text::Tokenizer;
 
-use crate::Result;
+use crate::transcript::Word;
+use crate::{Error, Result};
+
+/// Seconds of a frame of the encoder.
+const FRAME_SECONDS: f64 = 0.02;
 
 /// Languages that are written without spaces between words.
 const WITHOUT_SPACES: [&str; 6] = ["zh", "ja", "th", "lo", "my", "yue"];
@@ -37,6 +41,42 @@ pub fn word_spans(tokens: &[u32], tokenizer: &Tokenizer, language: Option<&str>)
         words = join_to_words(words);
     }
     Ok(append_punctuation(prepend_punctuation(words)))
+}
+
+/// Returns the words of a segment with their times. `frames` has the result of [`super::token_frames`] from the first token
+/// of the segment on; a word ends where the token behind it begins. Tokens from the id `first_special` on, such as
+/// timestamps, give no text. `window_start` is the start of the window in seconds.
+///
+/// # Errors
+/// If there are fewer frames than tokens, or the tokenizer cannot decode the tokens.
+pub fn timed_words(
+    tokens: &[u32],
+    frames: &[usize],
+    window_start: f64,
+    first_special: u32,
+    tokenizer: &Tokenizer,
+    language: Option<&str>,
+) -> Result<Vec<Word>> {
+    let Some(last) = frames.last().filter(|_| frames.len() >= tokens.len()) else {
+        if tokens.is_empty() {
+            return Ok(Vec::new());
+        }
+        return Err(Error::Request(format!(
+            "{} frames do not cover {} tokens; pass the frame of every token",
+            frames.len(),
+            tokens.len()
+        )));
+    };
+    let (places, text): (Vec<usize>, Vec<u32>) =
+        tokens.iter().copied().enumerate().filter(|(_, token)| *token < first_special).unzip();
+    let seconds = |place: usize| window_start + *frames.get(place).unwrap_or(last) as f64 * FRAME_SECONDS;
+    let timed = |word: WordSpan| {
+        let first = places.get(word.tokens.start).copied().unwrap_or(0);
+        let end =
+            word.tokens.end.checked_sub(1).and_then(|index| places.get(index)).map_or(0, |place| place + 1);
+        Word { start: seconds(first), end: seconds(end), text: word.text }
+    };
+    Ok(word_spans(&text, tokenizer, language)?.into_iter().map(timed).collect())
 }
 
 /// Splits tokens where they decode to whole characters.
