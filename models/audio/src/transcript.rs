@@ -184,7 +184,7 @@ fn clock(seconds: f64, separator: char) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Segment, Transcript, TranscriptFormat, Word, clock};
 
     fn transcript() -> Transcript {
         let word = |start, end, text: &str| Word { start, end, text: text.into() };

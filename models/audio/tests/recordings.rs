@@ -180,6 +180,16 @@ fn truncated_files_are_read_to_their_end() {
 }
 
 #[test]
+fn mp3_files_without_the_header_of_an_encoder_state_no_length() {
+    let bytes = std::fs::read(stored("sine.mp3")).unwrap();
+    let second = 4 + bytes[4..].windows(2).position(|pair| pair[0] == 0xff && pair[1] == bytes[1]).unwrap();
+    let mut recording = Recording::from_bytes(bytes[second..].to_vec(), "a.mp3").unwrap();
+    assert_eq!(recording.stated_seconds(), None);
+    assert!(read_all(&mut recording).len() >= 4800);
+    assert_eq!(recording.notes(), Vec::<String>::new());
+}
+
+#[test]
 fn chained_ogg_files_are_read_one_after_another() {
     let bytes = std::fs::read(stored("sine.ogg")).unwrap();
     let once = read_all(&mut Recording::open(&stored("sine.ogg")).unwrap());

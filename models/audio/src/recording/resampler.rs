@@ -131,7 +131,7 @@ fn greatest_common_divisor(a: usize, b: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{PI, Resampler};
 
     fn sine(rate: usize, frequency: f64, seconds: f64) -> Vec<f32> {
         let count = (rate as f64 * seconds) as usize;

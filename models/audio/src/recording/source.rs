@@ -2,7 +2,7 @@
 
 use symphonia::core::codecs::audio::well_known::{
     CODEC_ID_AAC, CODEC_ID_AC3, CODEC_ID_ADPCM_IMA_WAV, CODEC_ID_ADPCM_MS, CODEC_ID_ALAC, CODEC_ID_MP1,
-    CODEC_ID_MP2, CODEC_ID_OPUS, CODEC_ID_SPEEX,
+    CODEC_ID_MP2, CODEC_ID_MP3, CODEC_ID_OPUS, CODEC_ID_SPEEX,
 };
 use symphonia::core::codecs::audio::{AudioCodecId, AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error as MediaError;
@@ -198,8 +198,12 @@ fn read_start(media: &mut dyn MediaSource, start: &mut [u8]) -> std::io::Result<
 }
 
 /// Returns the number of frames that a track states. WAV files that were written to a pipe state the maximum of their format.
+/// For MP3 files without the header of an encoder, the reader estimates the number, so it does not count.
 fn stated_frames(track: &Track) -> Option<u64> {
     let params = track.codec_params.as_ref()?.audio()?;
+    if params.codec == CODEC_ID_MP3 && track.delay.is_none() {
+        return None;
+    }
     let channels = params.channels.as_ref().map_or(1, |channels| channels.count() as u64);
     let bytes = u64::from(params.bits_per_sample.unwrap_or(8).div_ceil(8)) * channels.max(1);
     track.num_frames.filter(|frames| frames.saturating_mul(bytes) < UNKNOWN_LENGTH)
