@@ -13,6 +13,7 @@ const CRATES: &[&str] = &[
     "benches/src",
     "compiler/cli/src",
     "compiler/src",
+    "models/audio/src",
     "models/chat/src",
     "models/demo/src",
     "models/image/src",
