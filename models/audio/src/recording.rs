@@ -84,7 +84,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Returns the next samples. There are fewer than requested only at the end, and none behind the end.
+    /// Returns the next samples. There are fewer than requested only at the end, and none after the end.
     ///
     /// # Errors
     /// If the file cannot be read. Damaged or missing data is no error: see [`Self::notes`].
@@ -97,7 +97,7 @@ impl Recording {
         Ok(block)
     }
 
-    /// Returns the samples of the next second, or `None` behind the end.
+    /// Returns the samples of the next second, or `None` after the end.
     ///
     /// # Errors
     /// As for [`Self::read`].

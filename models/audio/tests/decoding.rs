@@ -64,7 +64,7 @@ fn segments_agree_with_transformers() {
             assert_eq!(segment.first, id(&expected[2]) as usize, "{written:?}");
             assert_eq!(segment.tokens, ids(&expected[3]), "{written:?}");
         }
-        // Transformers may step behind the window, or not at all.
+        // Transformers may step after the window, or not at all.
         let advance = match id(&case["advance"]) as usize {
             0 => window.frames,
             advance => advance.min(window.frames),

@@ -1,4 +1,4 @@
-//! What a bundle of a diffusion model offers: its functions, sizes and files.
+//! Functions, sizes and files of a diffusion model in a bundle.
 
 use drift_runtime::Session;
 use drift_runtime::format::Port;

@@ -1,4 +1,4 @@
-//! What a picture is made from: prompts, settings, and an image with a mask.
+//! Request of a picture: prompts, settings, and an image with a mask.
 
 use crate::Picture;
 

@@ -101,7 +101,7 @@ fn coefficient(g: &mut Builder<'_>, coefficients: NodeId, index: usize) -> Resul
     g.slice(coefficients, 0, index.into(), Dim::known(1))
 }
 
-/// Adds the sum of products of tensors with factors `[1]`.
+/// Adds the weighted sum of tensors, with weights `[1]`.
 fn sum(g: &mut Builder<'_>, terms: &[(NodeId, NodeId)]) -> Result<NodeId> {
     let mut total = g.scalar(DType::F32, 0.0)?;
     for (index, (tensor, factor)) in terms.iter().enumerate() {

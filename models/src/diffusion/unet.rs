@@ -185,7 +185,7 @@ fn waves(g: &mut Builder<'_>, w: &dyn Tensors, numbers: NodeId, count: usize) ->
     g.cast(waves, w.element())
 }
 
-/// What all blocks of a UNet share.
+/// Context of a UNet, for all its blocks.
 struct Block<'a> {
     unet: &'a UNetConfig,
     weights: &'a dyn Tensors,
@@ -194,7 +194,7 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// Adds a residual block, and a transformer with `transformers` blocks behind it.
+    /// Adds a residual block, and a transformer with `transformers` blocks after it.
     fn add(
         &self,
         g: &mut Builder<'_>,

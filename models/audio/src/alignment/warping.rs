@@ -7,7 +7,7 @@ use crate::{Error, Result};
 pub struct AttentionShape {
     /// Number of alignment heads.
     pub heads: usize,
-    /// Number of tokens behind the prompt.
+    /// Number of tokens after the prompt.
     pub tokens: usize,
     /// Number of frames of the encoder (0.02 seconds each) that the recording has.
     pub frames: usize,
@@ -25,7 +25,7 @@ enum Move {
 }
 
 /// Returns the frame of the encoder at which each token begins. Row `k` has the weights of the step that reads token `k`
-/// behind the prompt, so the last token of a window has no row unless the decoder reads it too. The weights have the layout `[heads, tokens, frames]` in
+/// after the prompt, so the last token of a window has no row unless the decoder reads it too. The weights have the layout `[heads, tokens, frames]` in
 /// row-major order. They are normalized over the tokens, filtered by a median over the frames, and averaged over the heads,
 /// as in transformers' `_extract_token_timestamps`.
 ///

@@ -44,7 +44,7 @@ pub fn word_spans(tokens: &[u32], tokenizer: &Tokenizer, language: Option<&str>)
 }
 
 /// Returns the words of a segment with their times. `frames` has the result of [`super::token_frames`] from the first token
-/// of the segment on; a word ends where the token behind it begins. Tokens from the id `first_special` on, such as
+/// of the segment on; a word ends where the token after it begins. Tokens from the id `first_special` on, such as
 /// timestamps, give no text. `window_start` is the start of the window in seconds.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ pub struct LogitRules {
 struct Timestamps {
     /// Index of `<|notimestamps|>`, which lies before the first timestamp.
     none: usize,
-    /// Index of the end token, which lies behind the text tokens.
+    /// Index of the end token, which lies after the text tokens.
     end: usize,
     max_initial: Option<usize>,
 }
@@ -38,7 +38,7 @@ impl LogitRules {
         }
     }
 
-    /// Sets the logits of forbidden tokens to minus infinity. `written` has the tokens behind the prompt.
+    /// Sets the logits of forbidden tokens to minus infinity. `written` has the tokens after the prompt.
     pub fn apply(&self, logits: &mut [f32], written: &[u32]) {
         let at_begin = self.suppressed_at_begin.iter().filter(|_| written.is_empty());
         for index in at_begin.chain(&self.suppressed) {
@@ -82,7 +82,7 @@ impl Timestamps {
     }
 }
 
-/// Sets a range of logits to minus infinity. Indices behind the end are ignored.
+/// Sets a range of logits to minus infinity. Indices after the end are ignored.
 fn forbid(logits: &mut [f32], range: std::ops::Range<usize>) {
     let end = range.end.min(logits.len());
     if let Some(logits) = logits.get_mut(range.start.min(end)..end) {

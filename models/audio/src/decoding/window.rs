@@ -38,7 +38,7 @@ pub struct WindowSegments {
     pub advance: usize,
 }
 
-/// Splits the tokens of a window into segments, as transformers' `_retrieve_segment`. `written` has the tokens behind the
+/// Splits the tokens of a window into segments, as transformers' `_retrieve_segment`. `written` has the tokens after the
 /// prompt, without the end token. A window without two timestamps in a row is one segment.
 ///
 /// The advance is above 0 unless the window has no frames, so a loop over windows ends.

@@ -81,7 +81,7 @@ impl Resampler {
     }
 }
 
-/// Returns the coefficients for an output sample that lies a fraction of a sample behind the middle of the row. Their sum
+/// Returns the coefficients for an output sample that lies a fraction of a sample after the middle of the row. Their sum
 /// is 1.
 fn row(fraction: f64, half: usize, scale: f64) -> Vec<f32> {
     let values: Vec<f64> = (0..2 * half)
