@@ -353,7 +353,7 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
         for specialized in &t.specialized {
             let (function, n) = (&specialized.function, specialized.dispatches);
             let peak = bytes(specialized.memory.peak);
-            writeln!(out, "  specialized {function}: {n} dispatches, {peak} peak")?;
+            writeln!(out, "  function    {function}: {n} dispatches, {peak} peak")?;
         }
     }
     if report.targets.len() > 1 {
