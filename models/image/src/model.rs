@@ -1,7 +1,7 @@
 //! Functions, sizes and files of a diffusion model in a bundle.
 
 use drift_runtime::Session;
-use drift_runtime::format::Port;
+use drift_runtime::format::{Function, Port};
 
 use crate::{Correction, Error, ImageRequest, PromptEncoder, Result, SchedulerConfig, clip_tokenizer_json};
 
@@ -44,10 +44,10 @@ impl Model {
     /// If the bundle has no diffusion model.
     pub(crate) fn new(session: &Session) -> Result<Self> {
         let ids = |port: &&Port| port.name == "ids" || port.name.starts_with("ids_");
-        let encode = inputs(session, "encode")?;
+        let encode = &function(session, "encode")?.inputs;
         let tokens = encode.iter().find(ids).map(shape).and_then(|shape| shape.get(1).copied());
-        let start = inputs(session, "start")?;
-        let sides = match outputs(session, "decode")?.first().map(shape).as_deref() {
+        let start = &function(session, "start")?.inputs;
+        let sides = match function(session, "decode")?.outputs.first().map(shape).as_deref() {
             Some([1, height, width, 3]) => [*height, *width],
             _ => return Err(not("the output of `decode` is no picture")),
         };
@@ -67,7 +67,7 @@ impl Model {
             has_time_ids: has(encode, "time_ids"),
             can_guide: session.function("denoise").is_ok(),
             inpaints: has(start, "masked_image"),
-            encoder_draws: has(inputs(session, "encode_image")?, "noise"),
+            encoder_draws: has(&function(session, "encode_image")?.inputs, "noise"),
             corrects_scheduler: class.starts_with("StableDiffusion")
                 && !class.starts_with("StableDiffusionXL"),
             zeros_for_empty: index.get("force_zeros_for_empty_prompt").is_some_and(|v| v == true),
@@ -93,12 +93,8 @@ fn not(reason: &str) -> Error {
     Error::NotAnImageModel { reason: reason.to_owned() }
 }
 
-fn inputs<'a>(session: &'a Session, function: &str) -> Result<&'a [Port]> {
-    session.inputs(function).map_err(|_| not(&format!("it has no function `{function}`")))
-}
-
-fn outputs<'a>(session: &'a Session, function: &str) -> Result<&'a [Port]> {
-    session.outputs(function).map_err(|_| not(&format!("it has no function `{function}`")))
+fn function<'a>(session: &'a Session, name: &str) -> Result<&'a Function> {
+    session.function(name).map_err(|_| not(&format!("it has no function `{name}`")))
 }
 
 fn has(ports: &[Port], name: &str) -> bool {

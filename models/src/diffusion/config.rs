@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::folder::read_json;
 
 pub(crate) use text::TextConfig;
-pub(crate) use unet::{Level, UNetConfig};
+pub(crate) use unet::{AddedTime, Level, UNetConfig};
 pub(crate) use vae::{KlConfig, TinyConfig, VaeConfig};
 
 /// Reads a JSON object of a diffusers folder.
@@ -64,7 +64,7 @@ pub(super) fn check_settings(path: &Path, fields: &Map<String, Value>, settings:
     Ok(())
 }
 
-/// Checks that sizes are positive and so small that their products do not overflow.
+/// Checks that sizes are positive and at most 2^20, so that arithmetic with them does not overflow.
 pub(super) fn check_sizes(path: &Path, sizes: &[(&str, usize)]) -> Result<()> {
     const LIMIT: usize = 1 << 20;
     match sizes.iter().find(|(_, size)| !(1..=LIMIT).contains(size)) {

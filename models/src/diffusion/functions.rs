@@ -25,7 +25,7 @@ use driftc::pass::Precision;
 
 use super::Parts;
 use super::config::VaeConfig;
-use super::step::{COEFFICIENTS, HISTORY, Latents, next_latent};
+use super::step::{COEFFICIENTS, HISTORY, Latents, coefficient, next_latent};
 use super::transformer::{CrossAttention, TextEmbedding, cross_attention_name};
 use super::unet::UNetInputs;
 use super::vae::clamped;
@@ -176,11 +176,10 @@ fn encode(parts: &Parts) -> Result<Graph> {
                 }
             }
         }
-        if let (Some(_), Some(pooled)) = (parts.unet.added, pooled) {
+        if let (Some(added), Some(pooled)) = (parts.unet.added, pooled) {
             let ids = g.input("time_ids", DType::F32, dims(&[PROMPTS, TIME_IDS]))?;
-            if let Some(added) = parts.unet.embed_added(g, &*parts.unet_weights, pooled, ids)? {
-                store_rows(g, ADDED, added)?;
-            }
+            let added = parts.unet.embed_added(g, &*parts.unet_weights, added, pooled, ids)?;
+            store_rows(g, ADDED, added)?;
         }
         Ok(())
     })
@@ -202,7 +201,7 @@ fn denoise(parts: &Parts, guided: bool) -> Result<Graph> {
         let unet = &parts.unet;
         let shape = parts.latent();
         let coefficients = g.input("coefficients", DType::F32, dims(&[COEFFICIENTS]))?;
-        let coefficient = |g: &mut Builder<'_>, i: usize| g.slice(coefficients, 0, i.into(), Dim::known(1));
+        let coefficient = |g: &mut Builder<'_>, index| coefficient(g, coefficients, index);
         let latent = state(g, "latent", &shape)?;
         let scale = coefficient(g, 0)?;
         let mut sample = g.binary(BinaryFn::Mul, latent, scale)?;
@@ -272,8 +271,7 @@ fn start(parts: &Parts) -> Result<Graph> {
         let image = g.input("image", DType::F32, dims(&shape))?;
         let mask = g.input("mask", DType::F32, dims(&[1, 1, height, width]))?;
         let scales = g.input("scales", DType::F32, dims(&[2]))?;
-        let scale = |g: &mut Builder<'_>, i: i64| g.slice(scales, 0, Dim::known(i), Dim::known(1));
-        let (image_scale, noise_scale) = (scale(g, 0)?, scale(g, 1)?);
+        let (image_scale, noise_scale) = (coefficient(g, scales, 0)?, coefficient(g, scales, 1)?);
         let from_image = g.binary(BinaryFn::Mul, image, image_scale)?;
         let from_noise = g.binary(BinaryFn::Mul, noise, noise_scale)?;
         let latent = g.binary(BinaryFn::Add, from_image, from_noise)?;

@@ -96,8 +96,11 @@ fn keep_image(
     g.binary(BinaryFn::Add, next, difference)
 }
 
-/// Adds a coefficient as a tensor `[1]`.
-fn coefficient(g: &mut Builder<'_>, coefficients: NodeId, index: usize) -> Result<NodeId> {
+/// Adds an element of an array as a tensor `[1]`.
+///
+/// # Errors
+/// If the array is shorter.
+pub(super) fn coefficient(g: &mut Builder<'_>, coefficients: NodeId, index: usize) -> Result<NodeId> {
     g.slice(coefficients, 0, index.into(), Dim::known(1))
 }
 

@@ -43,22 +43,11 @@ impl CrossAttention for TextEmbedding {
         name: &str,
         channels: usize,
     ) -> Result<[NodeId; 2]> {
-        keys_values(g, w, name, self.0, channels)
+        let width = size(g, self.0, 2)?;
+        let keys = linear_without_bias(g, w, &format!("{name}.to_k"), self.0, width, channels)?;
+        let values = linear_without_bias(g, w, &format!("{name}.to_v"), self.0, width, channels)?;
+        Ok([keys, values])
     }
-}
-
-/// Adds the keys and values of an attention block for the rows of `source`.
-fn keys_values(
-    g: &mut Builder<'_>,
-    w: &dyn Tensors,
-    name: &str,
-    source: NodeId,
-    channels: usize,
-) -> Result<[NodeId; 2]> {
-    let width = size(g, source, 2)?;
-    let keys = linear_without_bias(g, w, &format!("{name}.to_k"), source, width, channels)?;
-    let values = linear_without_bias(g, w, &format!("{name}.to_v"), source, width, channels)?;
-    Ok([keys, values])
 }
 
 /// Name of the cross-attention of a transformer block.

@@ -10,8 +10,8 @@ use driftc::ir::dim::Dim;
 use driftc::ir::graph::NodeId;
 use driftc::ir::op::{BinaryFn, Concat, UnaryFn};
 
-use super::config::{Level, UNetConfig};
-use super::image::{resize_to, resnet, upsample};
+use super::config::{AddedTime, Level, UNetConfig};
+use super::image::{resize_to, resnet};
 use super::transformer::{CrossAttention, transformer};
 use crate::blocks::{ConvWindow, conv, group_norm, linear, linear_without_bias, silu, size};
 use crate::weights::Tensors;
@@ -87,13 +87,11 @@ impl UNetConfig {
                 }
                 x = block.add(g, &name, index, x, level, level.transformers[1])?;
             }
-            if i + 1 < self.levels.len() {
-                let name = format!("{name}.upsamplers.0");
-                // The sides of the skipped tensors are odd if a side of the latent is no multiple of the whole scale.
-                x = match skips.last() {
-                    Some(skip) => resize_to(g, w, &name, x, [size(g, *skip, 2)?, size(g, *skip, 3)?])?,
-                    None => upsample(g, w, &name, x)?,
-                };
+            // Only the last level has used all skipped tensors. Their sides are odd if a side of the latent is no multiple of
+            // the whole scale.
+            if let Some(skip) = skips.last() {
+                let sides = [size(g, *skip, 2)?, size(g, *skip, 3)?];
+                x = resize_to(g, w, &format!("{name}.upsamplers.0"), x, sides)?;
             }
         }
         x = group_norm(g, w, "conv_norm_out", x, self.groups, self.epsilon)?;
@@ -105,50 +103,21 @@ impl UNetConfig {
     fn embed_time(&self, g: &mut Builder<'_>, w: &dyn Tensors, inputs: &UNetInputs<'_>) -> Result<NodeId> {
         g.name = "time_proj".into();
         let step = g.reshape(inputs.timestep, vec![Dim::known(1), Dim::known(1)])?;
-        let waves = waves(g, w, step, self.waves())?;
-        let mut y = waves;
+        let mut y = waves(g, w, step, self.waves())?;
         if let (Some(width), Some(guidance)) = (self.guidance, inputs.guidance) {
-            let condition = self.embed_guidance(g, w, guidance, width)?;
+            let condition = embed_guidance(g, w, guidance, width)?;
             let condition =
                 linear_without_bias(g, w, "time_embedding.cond_proj", condition, width, self.waves())?;
             y = g.binary(BinaryFn::Add, y, condition)?;
         }
-        let y = linear(g, w, "time_embedding.linear_1", y, self.waves(), self.time())?;
-        let y = silu(g, y)?;
-        let y = linear(g, w, "time_embedding.linear_2", y, self.time(), self.time())?;
+        let y = two_layers(g, w, "time_embedding", y, [self.waves(), self.time()])?;
         match inputs.added {
             Some(added) => g.binary(BinaryFn::Add, y, added),
             None => Ok(y),
         }
     }
 
-    /// Adds the embedding `[1, width]` of the guidance: sines, then cosines of 1000 times the guidance minus 1.
-    fn embed_guidance(
-        &self,
-        g: &mut Builder<'_>,
-        w: &dyn Tensors,
-        guidance: NodeId,
-        width: usize,
-    ) -> Result<NodeId> {
-        g.name = "guidance_proj".into();
-        let guidance = g.reshape(guidance, vec![Dim::known(1), Dim::known(1)])?;
-        let scaled = g.unary(UnaryFn::Affine { scale: 1000.0, shift: -1000.0 }, guidance)?;
-        let half = width / 2;
-        let last = half.saturating_sub(1).max(1) as f32;
-        let frequency = |i: usize| libm::expf(-libm::logf(10_000.0) * i as f32 / last);
-        let frequencies = g.constant(&Array::f32(&[half], (0..half).map(frequency).collect()))?;
-        let angles = g.binary(BinaryFn::Mul, scaled, frequencies)?;
-        let waves = [g.unary(UnaryFn::Sin, angles)?, g.unary(UnaryFn::Cos, angles)?];
-        let mut waves = g.add(Concat { axis: 1 }, &waves)?;
-        if width % 2 == 1 {
-            let zero = g.constant(&Array::f32(&[1, 1], vec![0.0]))?;
-            waves = g.add(Concat { axis: 1 }, &[waves, zero])?;
-        }
-        g.cast(waves, w.element())
-    }
-
-    /// Adds the embedding `[batch, time]` of the pooled text `[batch, text]` and the time ids `[batch, ids]` (f32). Returns
-    /// `None` if the UNet has no such inputs.
+    /// Adds the embedding `[batch, time]` of the pooled text `[batch, text]` and the time ids `[batch, ids]` (f32).
     ///
     /// # Errors
     /// If a weight is missing or has another shape.
@@ -156,10 +125,10 @@ impl UNetConfig {
         &self,
         g: &mut Builder<'_>,
         w: &dyn Tensors,
+        added: AddedTime,
         pooled: NodeId,
         time_ids: NodeId,
-    ) -> Result<Option<NodeId>> {
-        let Some(added) = self.added else { return Ok(None) };
+    ) -> Result<NodeId> {
         g.name = "add_time_proj".into();
         let (batch, ids) = (size(g, time_ids, 0)?, size(g, time_ids, 1)?);
         let ids_of_all = g.reshape(time_ids, vec![Dim::from(batch * ids), Dim::known(1)])?;
@@ -167,22 +136,54 @@ impl UNetConfig {
         let waves = g.reshape(waves, vec![batch.into(), Dim::from(ids * added.waves)])?;
         let pooled = g.cast(pooled, w.element())?;
         let all = g.add(Concat { axis: 1 }, &[pooled, waves])?;
-        let y = linear(g, w, "add_embedding.linear_1", all, added.width, self.time())?;
-        let y = silu(g, y)?;
-        Ok(Some(linear(g, w, "add_embedding.linear_2", y, self.time(), self.time())?))
+        two_layers(g, w, "add_embedding", all, [added.width, self.time()])
     }
+}
+
+/// Adds two linear layers with a SiLU between them. `sizes` are the numbers of inputs and outputs.
+fn two_layers(
+    g: &mut Builder<'_>,
+    w: &dyn Tensors,
+    name: &str,
+    x: NodeId,
+    [inputs, outputs]: [usize; 2],
+) -> Result<NodeId> {
+    let y = linear(g, w, &format!("{name}.linear_1"), x, inputs, outputs)?;
+    let y = silu(g, y)?;
+    linear(g, w, &format!("{name}.linear_2"), y, outputs, outputs)
+}
+
+/// Adds the embedding `[1, width]` of the guidance: sines, then cosines of 1000 times the guidance minus 1.
+fn embed_guidance(g: &mut Builder<'_>, w: &dyn Tensors, guidance: NodeId, width: usize) -> Result<NodeId> {
+    g.name = "guidance_proj".into();
+    let guidance = g.reshape(guidance, vec![Dim::known(1), Dim::known(1)])?;
+    let scaled = g.unary(UnaryFn::Affine { scale: 1000.0, shift: -1000.0 }, guidance)?;
+    let half = width / 2;
+    let angles = angles(g, scaled, half, half.saturating_sub(1).max(1))?;
+    let waves = [g.unary(UnaryFn::Sin, angles)?, g.unary(UnaryFn::Cos, angles)?];
+    let mut waves = g.add(Concat { axis: 1 }, &waves)?;
+    if width % 2 == 1 {
+        let zero = g.constant(&Array::f32(&[1, 1], vec![0.0]))?;
+        waves = g.add(Concat { axis: 1 }, &[waves, zero])?;
+    }
+    g.cast(waves, w.element())
 }
 
 /// Adds cosines, then sines `[n, count]` of numbers `[n, 1]`. The numbers are f32, because the time step goes up to 1000.
 fn waves(g: &mut Builder<'_>, w: &dyn Tensors, numbers: NodeId, count: usize) -> Result<NodeId> {
     let half = count / 2;
-    let frequency = |i: usize| libm::expf(-libm::logf(10_000.0) * i as f32 / half as f32);
-    let frequencies = g.constant(&Array::f32(&[half], (0..half).map(frequency).collect()))?;
-    let angles = g.binary(BinaryFn::Mul, numbers, frequencies)?;
+    let angles = angles(g, numbers, half, half)?;
     let cosines = g.unary(UnaryFn::Cos, angles)?;
     let sines = g.unary(UnaryFn::Sin, angles)?;
     let waves = g.add(Concat { axis: 1 }, &[cosines, sines])?;
     g.cast(waves, w.element())
+}
+
+/// Adds the angles `[n, count]`: numbers `[n, 1]` times frequencies that fall from 1 to 1/10000 in `steps` steps.
+fn angles(g: &mut Builder<'_>, numbers: NodeId, count: usize, steps: usize) -> Result<NodeId> {
+    let frequency = |i: usize| libm::expf(-libm::logf(10_000.0) * i as f32 / steps as f32);
+    let frequencies = g.constant(&Array::f32(&[count], (0..count).map(frequency).collect()))?;
+    g.binary(BinaryFn::Mul, numbers, frequencies)
 }
 
 /// Context of a UNet, for all its blocks.
