@@ -1,4 +1,4 @@
-//! Makes a picture: `cargo run -p drift-image --features vulkan --example imagine -- sd.drift "a red cat" cat.png`.
+//! Makes a picture: `cargo run -p drift-image --example imagine -- sd.drift "a red cat" cat.png`.
 
 use std::path::Path;
 
