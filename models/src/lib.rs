@@ -11,6 +11,7 @@ pub mod builtin;
 mod decoder;
 mod diffusion;
 pub mod folder;
+mod function_graph;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -30,6 +31,7 @@ mod qwen3_moe;
 pub mod random;
 pub mod summary;
 pub mod weights;
+mod whisper;
 
 pub use folder::{Dims, is_model};
 
@@ -68,6 +70,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "Qwen2ForCausalLM", build: qwen2::build },
     Architecture { name: "Qwen3ForCausalLM", build: qwen3::build },
     Architecture { name: "Qwen3MoeForCausalLM", build: qwen3_moe::build },
+    Architecture { name: "WhisperForConditionalGeneration", build: whisper::build },
 ];
 
 /// Names of the files beside an ONNX model that change its bundle, if they exist: tokenizer, configuration, labels.

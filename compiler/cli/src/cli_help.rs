@@ -10,6 +10,8 @@ pub(crate) const LANGUAGE_MODEL_OPTIONS: &str = "Language model options";
 pub(crate) const GENERATION_OPTIONS: &str = "Generation options";
 /// Heading of options for making pictures.
 pub(crate) const IMAGE_OPTIONS: &str = "Picture options";
+/// Heading of options for speech recognition.
+pub(crate) const SPEECH_OPTIONS: &str = "Speech options";
 /// Heading of options for the server.
 pub(crate) const SERVER_OPTIONS: &str = "Server options";
 /// Heading of options that select a device and caches.
@@ -19,7 +21,7 @@ pub(crate) const DEVICE_OPTIONS: &str = "Device options";
 pub(crate) const COMMAND_GROUPS: &[(&str, &[&str])] = &[
     ("Compile and run", &["compile", "build", "run", "check", "verify", "sign", "keygen"]),
     ("Language models", &["generate", "chat", "serve", "perplexity", "logits"]),
-    ("Pictures", &["imagine"]),
+    ("Pictures and speech", &["imagine", "transcribe"]),
     ("Inspect", &["inspect", "diff", "dump", "explain", "estimate", "bench", "audit"]),
     ("Tune", &["tune", "calibrate"]),
     ("Targets", &["targets"]),

@@ -144,6 +144,16 @@ pub(crate) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "transcribe",
+        &[
+            example("Write the text of a recording", "driftc transcribe whisper-small interview.mp3"),
+            example(
+                "Write subtitles with the time of each segment",
+                "driftc transcribe whisper.drift talk.flac --language de -o talk.srt",
+            ),
+        ],
+    ),
+    (
         "perplexity",
         &[example(
             "Measure the loss of quantization",

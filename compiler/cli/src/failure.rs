@@ -307,6 +307,17 @@ impl From<drift_image::Error> for Failure {
     }
 }
 
+impl From<drift_audio::Error> for Failure {
+    fn from(error: drift_audio::Error) -> Self {
+        use drift_audio::Error as E;
+        match error {
+            E::Runtime(error) => error.into(),
+            E::Text(error) => error.into(),
+            other => Self::input(other.to_string()).with_help(other.help().map(str::to_owned)),
+        }
+    }
+}
+
 impl From<drift_text::Error> for Failure {
     fn from(error: drift_text::Error) -> Self {
         Self::from(&error)

@@ -107,7 +107,8 @@ mod tests {
 
     use super::Cli;
     use super::cli_help::{
-        COMMAND_GROUPS, GENERATION_OPTIONS, IMAGE_OPTIONS, LANGUAGE_MODEL_OPTIONS, with_grouped_commands,
+        COMMAND_GROUPS, GENERATION_OPTIONS, IMAGE_OPTIONS, LANGUAGE_MODEL_OPTIONS, SPEECH_OPTIONS,
+        with_grouped_commands,
     };
     use super::preflight::{OUTPUT_FILES, OUTPUT_FOLDERS};
 
@@ -130,6 +131,7 @@ mod tests {
         "sign",
         "image",
         "mask",
+        "audio",
     ];
 
     #[test]
@@ -186,8 +188,8 @@ mod tests {
             for argument in command.get_arguments() {
                 let id = argument.get_id().as_str();
                 let Some((heading, _)) = groups.iter().find(|(_, ids)| ids.contains(&id)) else { continue };
-                // Pictures have a seed, too.
-                if argument.get_help_heading() == Some(IMAGE_OPTIONS) {
+                // Pictures and transcripts have seeds, too.
+                if [Some(IMAGE_OPTIONS), Some(SPEECH_OPTIONS)].contains(&argument.get_help_heading()) {
                     continue;
                 }
                 found.insert(id.to_owned());

@@ -37,6 +37,21 @@ pub enum Error {
     /// A tokenizer file is malformed, or token ids cannot be decoded.
     #[error(transparent)]
     Text(#[from] drift_text::Error),
+    /// The bundle or the device is at fault.
+    #[error(transparent)]
+    Runtime(#[from] drift_runtime::Error),
+    /// The bundle transcribes no recordings.
+    #[error("the model transcribes no recordings: {reason}")]
+    NotASpeechModel {
+        /// Reason.
+        reason: String,
+    },
+    /// No token has a finite logit.
+    #[error("no logit of the model is finite {seconds:.1} seconds after the start of the recording")]
+    NotFinite {
+        /// Start of the window in seconds.
+        seconds: f64,
+    },
 }
 
 /// Fault of a recording.
@@ -84,7 +99,12 @@ impl Error {
                 RecordingFault::Rate(_) => "convert the file to a sample rate of 16000 Hz",
             }),
             Error::Text(error) => error.help(),
-            Error::Request(_) => None,
+            Error::NotASpeechModel { .. } => {
+                Some("compile a Whisper folder: one whose config.json names WhisperForConditionalGeneration")
+            }
+            Error::NotFinite { .. } => Some("compile the model with --precision f32"),
+            // The runtime's errors compute their advice.
+            Error::Runtime(_) | Error::Request(_) => None,
         }
     }
 }

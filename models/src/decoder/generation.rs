@@ -121,14 +121,17 @@ pub(crate) fn build(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()
     }
     // The bundle has only the functions that generate text.
     folder.assumed.clear();
-    functions(folder, model)
+    functions(folder, model)?;
+    folder.entry_points.extend(sample::sample_entry_point(&folder.entry_points)?);
+    Ok(())
 }
 
 fn check(folder: &Folder, model: &dyn LanguageModel, lengths: (i64, i64)) -> Result<()> {
     model.check(lengths).map_err(|reason| folder.error("config.json", reason))
 }
 
-fn functions(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()> {
+/// Builds the functions that compute logits of a text: `verify`, `decode`, `prefill` and `prefill_long`.
+pub(crate) fn functions(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()> {
     folder.sizes.extend(GENERATION_SIZES.map(str::to_string));
     let max_positions = model.max_positions();
     let default_context = DEFAULT_CONTEXT.min(model.max_static_length());
@@ -146,7 +149,6 @@ fn functions(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()> {
         let graph = function(model, &*weights, &entry)?;
         folder.entry_points.push(entry.entry_point(graph));
     }
-    folder.entry_points.extend(sample::sample_entry_point(&folder.entry_points)?);
     Ok(())
 }
 

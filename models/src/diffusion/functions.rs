@@ -18,7 +18,7 @@ use driftc::error::Result;
 use driftc::ir::builder::Builder;
 use driftc::ir::dim::Dim;
 use driftc::ir::graph::{Graph, NodeId};
-use driftc::ir::op::{BinaryFn, Concat, State, UnaryFn, Update};
+use driftc::ir::op::{BinaryFn, Concat, UnaryFn};
 use driftc::ir::ops::reduce::ReduceKind;
 use driftc::ir::tensor::DType;
 use driftc::pass::Precision;
@@ -30,6 +30,7 @@ use super::transformer::{CrossAttention, TextEmbedding, cross_attention_name};
 use super::unet::UNetInputs;
 use super::vae::clamped;
 use crate::blocks::scaled;
+use crate::function_graph::{dims, graph, state, store_rows};
 use crate::weights::Tensors;
 
 /// Number of prompts: the negative prompt, then the prompt.
@@ -62,13 +63,6 @@ fn entry(name: &str, graph: Graph) -> EntryPoint {
     EntryPoint { fixed_size: true, ..EntryPoint::new(name, graph) }
 }
 
-/// Builds a graph with a function.
-fn graph(name: &str, build: impl FnOnce(&mut Builder<'_>) -> Result<()>) -> Result<Graph> {
-    let mut graph = Graph::default();
-    build(&mut Builder::new(&mut graph, name))?;
-    Ok(graph)
-}
-
 impl Parts {
     /// Shape of the latent, `[1, channels, height, width]`.
     fn latent(&self) -> [usize; 4] {
@@ -80,27 +74,6 @@ impl Parts {
     fn inpaints(&self) -> bool {
         self.unet.inputs == 2 * self.vae.latent_channels() + 1
     }
-}
-
-fn dims(shape: &[usize]) -> Vec<Dim> {
-    shape.iter().copied().map(Dim::from).collect()
-}
-
-/// Adds the contents of an f32 state.
-fn state(g: &mut Builder<'_>, name: &str, shape: &[usize]) -> Result<NodeId> {
-    g.name = name.to_string();
-    g.add(State { name: name.to_string(), dtype: DType::F32, shape: shape.to_vec() }, &[])
-}
-
-/// Stores a value in a state that attention reads. It is an update of all rows, so that the state has the type in which the
-/// model computes.
-fn store_rows(g: &mut Builder<'_>, name: &str, value: NodeId) -> Result<()> {
-    let shape = &g.tensor(value).shape;
-    let shape: Vec<usize> = shape.iter().filter_map(|d| usize::try_from(d.as_known()?).ok()).collect();
-    let old = state(g, name, &shape)?;
-    let new = g.add(Update { axis: 1, start: Dim::known(0) }, &[old, value])?;
-    g.graph.add_store(name, new);
-    Ok(())
 }
 
 /// Names of the states that hold keys and values of a cross-attention.

@@ -24,6 +24,7 @@ mod run;
 mod serve;
 mod sign;
 mod targets;
+mod transcribe;
 mod tune;
 mod verify;
 
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Generate(generate::GenerateArgs),
     /// Make a picture from a text with a diffusion model
     Imagine(imagine::ImagineArgs),
+    /// Write the text of a recording with a speech recognition model
+    Transcribe(transcribe::TranscribeArgs),
     /// Chat with a language model on the terminal
     Chat(chat::ChatArgs),
     /// Serve models over HTTP with the interface of the OpenAI API
@@ -100,6 +103,7 @@ pub(crate) fn run(command: Command, parser: clap::Command, out: &mut Out) -> Res
         Command::Serve(args) => serve::run(args, out),
         Command::Logits(args) => logits::run(&args, out),
         Command::Imagine(args) => imagine::run(&args, out),
+        Command::Transcribe(args) => transcribe::run(&args, out),
         Command::Perplexity(args) => perplexity::run(&args, out),
         Command::Verify(args) => verify::run(&args, out),
         Command::Inspect(args) => inspect::run(&args, out),

@@ -1,6 +1,6 @@
 //! Rules for the logits of a step: suppressed tokens and timestamps.
 
-use super::scores::log_sum_exp;
+use super::scores::{highest, log_sum_exp};
 use super::settings::DecodingSettings;
 
 /// Rules for logits, as transformers' `SuppressTokensAtBeginLogitsProcessor`, `SuppressTokensLogitsProcessor` and
@@ -75,7 +75,7 @@ impl Timestamps {
             }
         }
         let (text, timestamps) = logits.split_at_mut(first.min(logits.len()));
-        let best_text = text.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let best_text = highest(text);
         if log_sum_exp(timestamps) > f64::from(best_text) {
             text.fill(f32::NEG_INFINITY);
         }

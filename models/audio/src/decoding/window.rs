@@ -38,6 +38,16 @@ pub struct WindowSegments {
     pub advance: usize,
 }
 
+impl WindowSegments {
+    /// Returns the whole window as one segment, for text without timestamps.
+    pub fn whole(written: &[u32], window: Window) -> Self {
+        let seconds = |frame: usize| frame as f64 * TIMESTAMP_SECONDS / STRIDE as f64;
+        let (start, end) = (seconds(window.start), seconds(window.start + window.frames));
+        let segment = WindowSegment { start, end, tokens: written.to_vec(), first: 0 };
+        Self { segments: vec![segment], advance: window.frames }
+    }
+}
+
 /// Splits the tokens of a window into segments, as transformers' `_retrieve_segment`. `written` has the tokens after the
 /// prompt, without the end token. A window without two timestamps in a row is one segment.
 ///

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+/// Sample rate of Whisper in Hz.
+pub(super) const SAMPLE_RATE: usize = 16000;
 /// Highest frequency of the filters in Hz.
 const MAX_FREQUENCY: f64 = 8000.0;
 /// Frequency in Hz up to which the Slaney scale is linear.
@@ -10,11 +12,11 @@ const LOG_START: f64 = 1000.0;
 const LOG_START_MEL: f64 = 15.0;
 
 /// Computes the Slaney mel filters of transformers' `WhisperFeatureExtractor`, of shape `[bins, mels]`.
-pub(super) fn slaney(bins: usize, mels: usize, sample_rate: usize) -> Vec<f64> {
+pub(super) fn slaney(bins: usize, mels: usize) -> Vec<f64> {
     let top = mel_from_hertz(MAX_FREQUENCY);
     let corners: Vec<f64> =
         (0..mels + 2).map(|i| hertz_from_mel(top * i as f64 / (mels + 1) as f64)).collect();
-    let step = (sample_rate / 2) as f64 / (bins - 1) as f64;
+    let step = (SAMPLE_RATE / 2) as f64 / (bins - 1) as f64;
     let mut filters = Vec::with_capacity(bins * mels);
     for bin in 0..bins {
         let frequency = step * bin as f64;
