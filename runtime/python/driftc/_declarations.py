@@ -118,11 +118,46 @@ class TimeStruct(ctypes.Structure):
     _fields_ = [("label", c_char_p), ("start_ns", c_double), ("end_ns", c_double)]
 
 
+class PictureStruct(ctypes.Structure):
+    _fields_ = [("rgb", c_void_p), ("width", c_size_t), ("height", c_size_t)]
+
+
+class ImageRequestStruct(ctypes.Structure):
+    _fields_ = [
+        ("prompt", c_char_p),
+        ("prompt_size", c_size_t),
+        ("negative_prompt", c_char_p),
+        ("negative_prompt_size", c_size_t),
+        ("scheduler", c_char_p),
+        ("image", PictureStruct),
+        ("mask", PictureStruct),
+        ("steps", c_size_t),
+        ("seed", c_uint64),
+        ("strength", c_double),
+        ("guidance", c_float),
+        ("has_guidance", c_uint8),
+    ]
+
+
+class ImageResultStruct(ctypes.Structure):
+    _fields_ = [
+        ("steps", c_size_t),
+        ("scheduler", c_char_p),
+        ("cut_count", c_size_t),
+        ("guidance", c_float),
+        ("cancelled", c_uint8),
+    ]
+
+
 #: Type of the callback for a generated token. If the callback returns 0, the generation ends.
 Each = ctypes.CFUNCTYPE(c_int, c_uint32, c_void_p)
 
 #: Type of the callback for a piece of an answer: its address and byte size. If the callback returns 0, the answer ends.
 EachText = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p)
+
+#: Type of the callback for a denoising step: its index, the number of steps, and its nanoseconds. If the callback returns 0, the
+#: run ends.
+EachStep = ctypes.CFUNCTYPE(c_int, c_size_t, c_size_t, c_uint64, c_void_p)
 
 
 class Handle(ctypes.Structure):
@@ -183,4 +218,18 @@ FUNCTIONS = {
     "embedder_close": [Handle],
     "embedder_sizes": [Handle, POINTER(c_size_t), POINTER(c_size_t)],
     "embedder_embed": [Handle, c_char_p, c_size_t, POINTER(c_float), c_size_t],
+    "image_pipeline_open": [_N, POINTER(Options), POINTER(Handle)],
+    "image_pipeline_close": [Handle],
+    "image_pipeline_sizes": [Handle, POINTER(c_size_t), POINTER(c_size_t), _SHAPE],
+    "image_pipeline_run": [
+        Handle,
+        POINTER(ImageRequestStruct),
+        EachStep,
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        POINTER(ImageResultStruct),
+    ],
+    "image_pipeline_latent": [Handle, c_void_p, c_size_t],
+    "image_pipeline_cut": [Handle, c_size_t, POINTER(c_char_p)],
 }

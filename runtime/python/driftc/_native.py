@@ -142,6 +142,8 @@ class LoadOptions:
             except BaseException as error:  # exceptions must not pass through the library
                 raised.append(error)
 
+        for bundle in filter(os.path.isdir, bundles):
+            raise Error(f"{bundle} is a folder, not a bundle", help="compile it to a bundle with driftc.compile()")
         cache = pipeline_cache_path(bundles, self.pipeline_cache)
         texts = [None if text is None else text.encode() for text in (self.device, self.target)]
         texts.append(None if cache is None else os.fsencode(cache))
