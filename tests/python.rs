@@ -15,6 +15,12 @@ fn the_fleet_calls_driftc() {
     run("test_fleet_commands.py", &[]);
 }
 
+/// Makes pictures with a small diffusion model, and compares them with the pictures of diffusers.
+#[test]
+fn pictures_are_made() {
+    run("test_pictures.py", &[]);
+}
+
 /// Compiles a recognizer of text lines, whose metadata has its characters, and reads a rendered line with numpy alone.
 #[test]
 fn a_line_of_text_is_read() {

@@ -29,5 +29,5 @@ seconds=$((SECONDS - start))
 "${pip[@]}" "$wheel[onnx,bf16]"
 "$fresh/venv/bin/driftc" targets list >/dev/null
 cd "$fresh"
-"$fresh/venv/bin/python" "$here/tests/test_driftc.py"
+for tests in test_driftc.py test_pictures.py; do "$fresh/venv/bin/python" "$here/tests/$tests"; done
 echo "$wheel: $(stat -c %s "$wheel") bytes, installed in $seconds s"

@@ -82,6 +82,11 @@ impl ImagePipeline {
         (width, height)
     }
 
+    /// Shape of a latent, `[1, channels, height, width]`.
+    pub fn latent_shape(&self) -> [usize; 4] {
+        self.model.latent
+    }
+
     /// Returns the latent after the last step and its shape `[1, channels, height, width]`.
     ///
     /// # Errors

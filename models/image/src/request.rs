@@ -25,6 +25,13 @@ pub struct ImageRequest {
     pub strength: f64,
 }
 
+impl ImageRequest {
+    /// Returns the usual strength: 1 with a mask, else 0.8.
+    pub fn default_strength(has_mask: bool) -> f64 {
+        if has_mask { 1.0 } else { 0.8 }
+    }
+}
+
 impl Default for ImageRequest {
     fn default() -> Self {
         Self {
@@ -36,7 +43,7 @@ impl Default for ImageRequest {
             scheduler: None,
             image: None,
             mask: None,
-            strength: 0.8,
+            strength: Self::default_strength(false),
         }
     }
 }

@@ -3,13 +3,14 @@
 // Functions that can fail return a drift_Status. drift_last_error() returns a message for the last failure on this
 // thread: what failed, and what to do; drift_last_help() returns further advice or null. No call ends the process.
 //
-// Sessions, arrays, generators, chats, tokenizers and embedders are handles. A call with a closed handle is an error.
-// One thread at a time uses a session: a call while another thread is in a call for the same session returns
-// DRIFT_STATUS_BUSY and changes nothing. Different sessions may run on different threads at the same time.
+// Sessions, arrays, generators, chats, tokenizers, embedders and image pipelines are handles. A call with a closed
+// handle is an error. One thread at a time uses a session: a call while another thread is in a call for the same session
+// returns DRIFT_STATUS_BUSY and changes nothing. Different sessions may run on different threads at the same time.
 //
 // Functions for language models need a library with the feature `generator`: drift_generate, drift_set_text,
 // drift_text, and functions whose name contains `generator`. Functions for texts need the feature `text`, which
 // includes `generator`: drift_attachment, and functions whose name contains `chat`, `tokenizer` or `embedder`.
+// Functions for pictures need the feature `image`; their names contain `image_pipeline`.
 // trusted_keys of the options need the feature `signatures`, and drift_self_test needs the feature `self-test`.
 //
 // The library keeps no pointer after a call returns. Names are UTF-8 and end with a zero byte.
@@ -297,6 +298,70 @@ typedef struct {
 typedef struct {
   uint64_t id;
 } drift_Embedder;
+
+// Handle of an image pipeline: a diffusion model on a device. The id 0 stands for no pipeline.
+typedef struct {
+  uint64_t id;
+} drift_ImagePipeline;
+
+// Picture with 8 bits for each of red, green and blue, and 1 to 16384 pixels a side. All zeros stand for no picture.
+typedef struct {
+  // Red, green and blue of each pixel, row by row from the top: `3 * width * height` bytes.
+  const uint8_t *rgb;
+  // Width in pixels.
+  size_t width;
+  // Height in pixels.
+  size_t height;
+} drift_Picture;
+
+// Request of a picture. All fields except `prompt` and `prompt_size` may be zero.
+typedef struct {
+  // Text that the picture shows: UTF-8 without a zero byte at the end.
+  const char *prompt;
+  // Byte size of the prompt.
+  size_t prompt_size;
+  // Text that the picture avoids, or null.
+  const char *negative_prompt;
+  // Byte size of the negative prompt.
+  size_t negative_prompt_size;
+  // Name of the scheduler: `pndm`, `ddim`, `euler`, `euler-a`, `dpm++2m`, `dpm++2m-karras` or `lcm`. Null selects the
+  // scheduler of the model.
+  const char *scheduler;
+  // Image to start from, or no picture. A picture of another size than the pipeline's is resized.
+  drift_Picture image;
+  // Mask of the image, or no picture: white where the picture is new, black where the image is kept. A mask of another
+  // size than the pipeline's is resized.
+  drift_Picture mask;
+  // Number of denoising steps; 0 means the default of the model.
+  size_t steps;
+  // Seed of the noise. Equal seeds give equal pictures.
+  uint64_t seed;
+  // Fraction of the steps that change the image, at most 1; 0 means 0.8, or 1 with a mask. Ignored without an image.
+  double strength;
+  // Scale of classifier-free guidance. Values up to 1 turn it off. Ignored if `has_guidance` is 0.
+  float guidance;
+  // If 0, the guidance is the default of the model.
+  uint8_t has_guidance;
+} drift_ImageRequest;
+
+// Callback for a denoising step that the device finished: `step` counts the steps from 0, `steps` is the number of steps
+// that run, and `step_ns` is the time of this step in nanoseconds. `user` is the pointer that was passed with the
+// callback. If the callback returns 0, the run ends without a picture.
+typedef int (*drift_EachStep)(size_t step, size_t steps, uint64_t step_ns, void *user);
+
+// Result of a run: the settings after defaults. If the callback cancelled the run, all other fields are zero.
+typedef struct {
+  // Number of denoising steps of the schedule. With an image, only a part of them ran.
+  size_t steps;
+  // Name of the scheduler's class in diffusers. The string is valid until the next call for the pipeline.
+  const char *scheduler;
+  // Number of prompts whose ends were cut off; drift_image_pipeline_cut returns the ends.
+  size_t cut_count;
+  // Scale of classifier-free guidance.
+  float guidance;
+  // If not 0, the callback returned 0, and there is no picture.
+  uint8_t cancelled;
+} drift_ImageResult;
 
 #ifdef __cplusplus
 extern "C" {
@@ -650,6 +715,47 @@ drift_Status drift_embedder_embed(drift_Embedder embedder,
                                   size_t size,
                                   float *embedding,
                                   size_t count);
+
+// Opens the bundle of a diffusion model. `options` may be null.
+drift_Status drift_image_pipeline_open(const char *path,
+                                       const drift_Options *options,
+                                       drift_ImagePipeline *pipeline);
+
+// Closes an image pipeline. Does nothing if the id is 0 or the pipeline is closed already.
+drift_Status drift_image_pipeline_close(drift_ImagePipeline pipeline);
+
+// Returns the width and height of pictures in pixels, and the shape of a latent: four numbers, 1, channels, height and
+// width. Each pointer may be null.
+drift_Status drift_image_pipeline_sizes(drift_ImagePipeline pipeline,
+                                        size_t *width,
+                                        size_t *height,
+                                        size_t *latent_shape);
+
+// Makes a picture. `rgb` receives red, green and blue of each pixel, row by row from the top; `size` is the byte size of
+// this memory, `3 * width * height`. `callback` receives `user` and each step as soon as the device finished it; it may be
+// null, and must not call functions for this pipeline except drift_image_pipeline_latent. `result` receives the settings
+// of the run, or is null. If the callback returns 0, the run ends, and `rgb` stays as it is.
+drift_Status drift_image_pipeline_run(drift_ImagePipeline pipeline,
+                                      const drift_ImageRequest *request,
+                                      drift_EachStep callback,
+                                      void *user,
+                                      uint8_t *rgb,
+                                      size_t size,
+                                      drift_ImageResult *result);
+
+// Copies the latent after the last finished step. `count` is the number of elements of `latent`: channels times height
+// times width of the shape that drift_image_pipeline_sizes returns. The callback of a run may call this function for its
+// pipeline.
+drift_Status drift_image_pipeline_latent(drift_ImagePipeline pipeline,
+                                         float *latent,
+                                         size_t count);
+
+// Returns the end of a prompt that the last run cut off, because the text encoder takes no more tokens. `index` counts
+// the ends from 0. The string is valid until the next call for the pipeline. If the index is out of range, the status is
+// DRIFT_STATUS_REQUEST.
+drift_Status drift_image_pipeline_cut(drift_ImagePipeline pipeline,
+                                      size_t index,
+                                      const char **text);
 
 #ifdef __cplusplus
 }  // extern "C"

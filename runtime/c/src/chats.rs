@@ -1,11 +1,11 @@
 //! Conversations with language models. This module is part of builds with the Cargo feature `text`.
 
 use crate::errors::{Failure, Result, argument, call};
-use crate::generators::{nanoseconds, one_if_zero};
+use crate::generators::one_if_zero;
 use crate::handles::Shared;
 use crate::pointers::{check, elements, put, put_unless_null, text, text_of, text_of_or_none};
 use crate::text_types::{Answered, Chat, EachText, Finish, Message, TextRequest};
-use crate::types::{Options, Status};
+use crate::types::{Options, Status, nanoseconds};
 use drift_chat::{Chat as Conversation, Completion, Listener, TextRequest as Converted};
 use drift_runtime::{Draft, Sampling};
 use std::ffi::{c_char, c_void};

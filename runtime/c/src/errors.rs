@@ -89,7 +89,7 @@ impl From<Error> for Failure {
     }
 }
 
-#[cfg(feature = "text")]
+#[cfg(feature = "drift-text")]
 impl From<drift_text::Error> for Failure {
     fn from(error: drift_text::Error) -> Failure {
         let status = match &error {
@@ -115,6 +115,24 @@ impl From<drift_chat::Error> for Failure {
             | E::OutsideVocabulary { .. }
             | E::NotAnEmbedder { .. }
             | E::TooLong { .. } => Status::Request,
+        };
+        Failure { status, message: error.to_string(), help: error.help().map(str::to_owned) }
+    }
+}
+
+#[cfg(feature = "image")]
+impl From<drift_image::Error> for Failure {
+    fn from(error: drift_image::Error) -> Failure {
+        use drift_image::Error as E;
+        let status = match error {
+            E::Runtime(error) => return error.into(),
+            E::Text(error) => return error.into(),
+            E::File { .. } | E::Setting { .. } => Status::Bundle,
+            E::Request(_)
+            | E::Picture { .. }
+            | E::NotAnImageModel { .. }
+            | E::NotFinite { .. }
+            | E::Cancelled => Status::Request,
         };
         Failure { status, message: error.to_string(), help: error.help().map(str::to_owned) }
     }

@@ -2,13 +2,12 @@
 
 use crate::errors::{Result, argument, call};
 use crate::handles::Shared;
-use crate::pointers::{check, elements, elements_mut, put, put_unless_null, text};
+use crate::pointers::{check, copy, elements, elements_mut, put, put_unless_null, text};
 use crate::runs::load;
-use crate::types::{Each, Ended, Generated, Generator, Options, Request, Status};
+use crate::types::{Each, Ended, Generated, Generator, Options, Request, Status, nanoseconds};
 use drift_runtime::{Bundle, Draft, Generator as Model, Sampling};
 use std::ffi::{c_char, c_void};
 use std::path::Path;
-use std::time::Duration;
 
 static GENERATORS: Shared<Model> = Shared::new();
 
@@ -87,8 +86,7 @@ pub unsafe extern "C" fn drift_text(
 ) -> Status {
     // SAFETY: C passes memory for `capacity` ids, and memory for a number or null.
     with(generator, |model| unsafe {
-        let destination = elements_mut("ids", ids, capacity)?;
-        destination.iter_mut().zip(model.tokens()).for_each(|(to, id)| *to = *id);
+        copy(model.tokens(), elements_mut("ids", ids, capacity)?);
         put_unless_null(count, model.tokens().len())
     })
 }
@@ -159,9 +157,4 @@ unsafe fn generation_request(request: *const Request) -> Result<(drift_runtime::
 /// Returns 1 instead of 0, which stands for the default of a parameter.
 pub(crate) fn one_if_zero(value: f32) -> f32 {
     if value == 0.0 { 1.0 } else { value }
-}
-
-/// Converts a duration to nanoseconds.
-pub(crate) fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -75,10 +75,10 @@ impl<T> Table<T> {
 }
 
 /// Table of values that threads use one at a time.
-#[cfg(feature = "generator")]
+#[cfg(feature = "helpers")]
 pub(crate) struct Shared<T>(Mutex<Table<Arc<Mutex<T>>>>);
 
-#[cfg(feature = "generator")]
+#[cfg(feature = "helpers")]
 impl<T> Shared<T> {
     pub(crate) const fn new() -> Shared<T> {
         Shared(Mutex::new(Table::new()))

@@ -1,9 +1,9 @@
 //! The C interface of the runtime: the functions that `include/drift.h` declares.
 //!
-//! C calls the functions of `runs`, `arrays`, `generators`, `inspect`, `chats`, `tokenizers` and `embedders`. Each of
-//! them passes a closure to `errors::call`, which converts errors and panics to a status and a message. `handles` looks
-//! up sessions by id, so a call with a closed handle is an error instead of a wild pointer. `pointers` converts the
-//! arguments to references.
+//! C calls the functions of `runs`, `arrays`, `generators`, `inspect`, `chats`, `tokenizers`, `embedders` and
+//! `pictures`. Each of them passes a closure to `errors::call`, which converts errors and panics to a status and a
+//! message. `handles` looks up sessions by id, so a call with a closed handle is an error instead of a wild pointer.
+//! `pointers` converts the arguments to references.
 //! The functions are unsafe because of their pointers: each must point to the number of elements that the next argument
 //! states, and strings must end with a zero byte. Null is an error unless the function says otherwise.
 
@@ -22,6 +22,10 @@ mod errors;
 mod generators;
 mod handles;
 mod inspect;
+#[cfg(feature = "image")]
+mod picture_types;
+#[cfg(feature = "image")]
+mod pictures;
 mod pointers;
 mod runs;
 #[cfg(feature = "self-test")]
@@ -51,6 +55,13 @@ pub use generators::{
 pub use inspect::{
     drift_device_name, drift_function_name, drift_metadata, drift_metadata_key, drift_port, drift_stats,
     drift_symbol, drift_target,
+};
+#[cfg(feature = "image")]
+pub use picture_types::{EachStep, ImagePipeline, ImageRequest, ImageResult, Picture};
+#[cfg(feature = "image")]
+pub use pictures::{
+    drift_image_pipeline_close, drift_image_pipeline_cut, drift_image_pipeline_latent,
+    drift_image_pipeline_open, drift_image_pipeline_run, drift_image_pipeline_sizes,
 };
 pub use runs::{
     drift_close, drift_input, drift_open, drift_open_bytes, drift_open_together, drift_output,

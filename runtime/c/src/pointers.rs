@@ -27,7 +27,7 @@ pub(crate) unsafe fn text_or_none<'a>(what: &str, pointer: *const c_char) -> Res
 }
 
 /// Converts `size` bytes of UTF-8 to a string.
-#[cfg(feature = "text")]
+#[cfg(any(feature = "image", feature = "text"))]
 pub(crate) unsafe fn text_of<'a>(what: &str, first: *const c_char, size: usize) -> Result<&'a str> {
     // SAFETY: C guarantees this number of bytes.
     let bytes = unsafe { bytes(what, first.cast(), size) }?;
@@ -35,7 +35,7 @@ pub(crate) unsafe fn text_of<'a>(what: &str, first: *const c_char, size: usize) 
 }
 
 /// Converts `size` bytes of UTF-8 to a string; null becomes `None`.
-#[cfg(feature = "text")]
+#[cfg(any(feature = "image", feature = "text"))]
 pub(crate) unsafe fn text_of_or_none<'a>(
     what: &str,
     first: *const c_char,
@@ -90,13 +90,19 @@ pub(crate) unsafe fn put<T>(what: &str, to: *mut T, value: T) -> Result<()> {
 }
 
 /// Writes a result to memory of the caller, unless the pointer `to` is null.
-#[cfg(feature = "generator")]
+#[cfg(feature = "helpers")]
 pub(crate) unsafe fn put_unless_null<T>(to: *mut T, value: T) -> Result<()> {
     match to.is_null() {
         true => Ok(()),
         // SAFETY: C passes memory for a value.
         false => unsafe { put("a pointer for a result", to, value) },
     }
+}
+
+/// Copies elements from the start of `from` until `to` is full.
+#[cfg(feature = "helpers")]
+pub(crate) fn copy<T: Copy>(from: &[T], to: &mut [T]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
 }
 
 /// Checks that a pointer can lead to `count` elements: not null, aligned, and within the address space.

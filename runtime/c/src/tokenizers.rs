@@ -2,7 +2,7 @@
 
 use crate::errors::{Failure, Result, call};
 use crate::handles::Shared;
-use crate::pointers::{bytes_mut, check, elements, elements_mut, put, put_unless_null, text, text_of};
+use crate::pointers::{bytes_mut, check, copy, elements, elements_mut, put, put_unless_null, text, text_of};
 use crate::text_types::Tokenizer;
 use crate::types::Status;
 use drift_chat::PromptEncoder;
@@ -110,9 +110,4 @@ pub unsafe extern "C" fn drift_tokenizer_decode(
         copy(decoded.as_bytes(), bytes_mut("text", text.cast(), capacity)?);
         put_unless_null(size, decoded.len())
     })
-}
-
-/// Copies elements from the start of `from` until `to` is full.
-fn copy<T: Copy>(from: &[T], to: &mut [T]) {
-    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
 }

@@ -268,3 +268,9 @@ pub(crate) fn device_type(number: u32) -> Option<DeviceType> {
     let known = [DeviceType::F32, DeviceType::F16, DeviceType::I32, DeviceType::U32];
     known.into_iter().find(|device| Dtype::from(*device) as u32 == number)
 }
+
+/// Converts a duration to nanoseconds.
+#[cfg(feature = "helpers")]
+pub(crate) fn nanoseconds(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -14,6 +14,11 @@ Language models answer in text, and sentence-embedding models compute vectors of
     with driftc.Embedder("minilm.drift") as embedder:
         vectors = embedder.embed(["A man eats.", "Someone has a meal."])
 
+Diffusion models make pictures:
+
+    with driftc.ImagePipeline("sd.drift") as pipeline:
+        pixels = pipeline("a red cat on a dog", seed=7).pixels
+
 Inputs are numpy arrays, or objects that support DLPack (``torch``, ``jax``). Outputs are numpy arrays; other libraries import
 them through DLPack (``torch.from_dlpack``). Errors are :class:`Error` (a ``RuntimeError`` with ``message``, ``reasons`` and
 ``help``), ``TypeError`` for an array of the wrong type, and ``ValueError`` for an array of the wrong shape.
@@ -23,6 +28,7 @@ from ._native import DeviceArray, Error, Ticket
 from .chat import Answer, Chat, Usage
 from .compiler import compile, inspect, targets, verify
 from .generator import Generated, Generator
+from .pictures import ImagePipeline, ImageStep, Picture
 from .session import Port, Session, open_together
 from .text import Embedder, Tokenizer, attachment
 
@@ -37,6 +43,9 @@ __all__ = [
     "Error",
     "Generated",
     "Generator",
+    "ImagePipeline",
+    "ImageStep",
+    "Picture",
     "Port",
     "Session",
     "Ticket",

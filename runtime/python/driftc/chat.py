@@ -13,18 +13,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Callable, Iterator, Sequence
 
-from ._native import (
-    REQUEST,
-    AnsweredStruct,
-    EachText,
-    Error,
-    Handle,
-    LoadOptions,
-    MessageStruct,
-    TextRequestStruct,
-    calls,
-    check,
-)
+from ._declarations import AnsweredStruct, EachText, Handle, MessageStruct, TextRequestStruct
+from ._native import REQUEST, Error, LoadOptions, calls, check
 
 _FINISH = ["end", "stop", "length", "cancelled"]
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Callable, Sequence
 
-from ._native import Each, GeneratedStruct, Handle, LoadOptions, RequestStruct, calls, check
+from ._declarations import Each, GeneratedStruct, Handle, RequestStruct
+from ._native import LoadOptions, calls, check
 
 _ENDED = ["stop", "length", "caller"]
 

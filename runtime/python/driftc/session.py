@@ -11,21 +11,16 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ._declarations import Handle, PortStruct, StatsStruct, SymbolStruct, TimeStruct, ViewStruct
 from ._native import (
     DTYPE_NUMBERS,
     DTYPES,
     DeviceArray,
     Error,
-    Handle,
     LoadOptions,
     Memory,
     Owner,
-    PortStruct,
-    StatsStruct,
-    SymbolStruct,
     Ticket,
-    TimeStruct,
-    ViewStruct,
     calls,
     check,
     dims,

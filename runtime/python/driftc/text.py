@@ -10,7 +10,8 @@ from typing import Callable, Sequence
 
 import numpy as np
 
-from ._native import REQUEST, Handle, LoadOptions, calls, check
+from ._declarations import Handle
+from ._native import REQUEST, LoadOptions, calls, check
 
 
 def attachment(bundle: str | os.PathLike[str], name: str) -> bytes | None:

@@ -194,7 +194,7 @@ fn open(args: &ImagineArgs) -> Result<ImagePipeline> {
 impl ImageArgs {
     fn request(&self, prompt: &str) -> Result<ImageRequest> {
         let read = |path: &Option<PathBuf>| path.as_deref().map(Picture::read).transpose();
-        let default_strength = if self.mask.is_some() { 1.0 } else { 0.8 };
+        let default_strength = ImageRequest::default_strength(self.mask.is_some());
         Ok(ImageRequest {
             prompt: prompt.to_owned(),
             negative_prompt: self.negative.clone(),

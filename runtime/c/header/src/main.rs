@@ -11,6 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for name in [
         "types",
         "text_types",
+        "picture_types",
         "errors",
         "inspect",
         "runs",
@@ -20,6 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "chats",
         "tokenizers",
         "embedders",
+        "pictures",
     ] {
         sources = sources.with_src(folder.join(format!("src/{name}.rs")));
     }
