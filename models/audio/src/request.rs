@@ -1,4 +1,4 @@
-//! What to transcribe, and how.
+//! Recording and request of a transcription.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use driftc::ir::op::{Attention, Concat, MatMul, Range};
 use driftc::ir::tensor::DType;
 use driftc::language::COUNT;
 
-use super::{EPSILON, Projection, Whisper, project};
+use super::network::{EPSILON, Projection, Whisper, cross_states, project};
 use crate::blocks::{attention, embedding, layer_norm, linear, merge_heads, scaled, weight};
 use crate::decoder::attention::{heads_first, slice_columns, split_head_axis};
 use crate::decoder::generation::{LanguageModel, Sequence};
@@ -31,17 +31,7 @@ pub(super) struct Decoder<'a> {
     pub(super) cross: CrossSource,
 }
 
-/// Names of the states with keys and values of a cross-attention.
-pub(super) fn cross_states(attention: &str) -> [String; 2] {
-    ["keys", "values"].map(|part| format!("{attention}.{part}"))
-}
-
 impl Whisper {
-    /// Name of the cross-attention of a layer of the decoder.
-    pub(super) fn cross_attention(&self, layer: usize) -> String {
-        format!("{}decoder.layers.{layer}.encoder_attn", self.prefix)
-    }
-
     /// Reads the alignment heads of `generation_config.json`, as pairs of layer and head. Word timestamps need them.
     pub(super) fn alignment_heads(&self, folder: &Folder) -> Result<Vec<(usize, usize)>> {
         let file = "generation_config.json";

@@ -7,8 +7,7 @@ use driftc::ir::graph::{Graph, NodeId};
 use driftc::ir::op::Conv;
 use driftc::ir::tensor::DType;
 
-use super::decoder::cross_states;
-use super::{EPSILON, Projection, Stack, Whisper, project};
+use super::network::{EPSILON, Projection, Stack, Whisper, cross_states, project};
 use crate::blocks::{attention, layer_norm, linear, size, weight};
 use crate::function_graph::{dims, graph, store_rows};
 use crate::weights::Tensors;
