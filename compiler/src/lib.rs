@@ -20,6 +20,7 @@ pub mod ir;
 pub mod kernels;
 pub mod language;
 pub mod layouts;
+pub mod link;
 pub mod lowering;
 pub mod metadata;
 pub mod pass;

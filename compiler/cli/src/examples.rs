@@ -39,6 +39,10 @@ pub(crate) const EXAMPLES: &[(&str, &[Example])] = &[
                 "driftc compile model.onnx -t vulkan-baseline -t ./here.toml --dim seq=1..512 -o model.drift",
             ),
             example(
+                "Compile two models that work together into one bundle",
+                "driftc compile a.onnx b.onnx -t vulkan-baseline --link a.out=b.in -o both.drift",
+            ),
+            example(
                 "Quantize a language model to 4 bits",
                 "driftc compile Qwen3-0.6B -t ./here.toml --weights w4:64 --dim context=8192 -o qwen.drift",
             ),

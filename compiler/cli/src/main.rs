@@ -33,6 +33,7 @@ mod import_remedies;
 mod interrupt;
 mod language;
 mod line_input;
+mod linked_models;
 mod lowering;
 mod manual;
 mod measure;
@@ -132,6 +133,7 @@ mod tests {
         "image",
         "mask",
         "audio",
+        "further",
     ];
 
     #[test]

@@ -23,7 +23,7 @@ use crate::shape_args::{Shapes, apply_shapes, separate_axes};
 use crate::weight_report::{WeightSizes, weighted_graphs};
 
 /// Imported model.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Loaded {
     pub(crate) model: Model,
     /// Assumptions of the importer, as notes for the user.
@@ -37,7 +37,7 @@ pub(crate) struct Loaded {
     /// Sample arrays by input name for which the model was loaded, in addition to `--like`.
     pub(crate) samples: BTreeMap<String, Array>,
     /// Model options of the command line, for the bundle's provenance.
-    flags: Vec<String>,
+    pub(crate) flags: Vec<String>,
 }
 
 impl ModelArgs {
@@ -56,6 +56,15 @@ impl ModelArgs {
 }
 
 impl Loaded {
+    /// Adds model options that are not recorded yet.
+    pub(crate) fn add_flags(&mut self, flags: Vec<String>) {
+        for flag in flags {
+            if !self.flags.contains(&flag) {
+                self.flags.push(flag);
+            }
+        }
+    }
+
     /// Compile options for the model.
     ///
     /// # Errors
@@ -74,15 +83,24 @@ impl Loaded {
 impl ModelOptions {
     /// Loads a model. `samples` are arrays by input name, with the effect of `--like` options.
     pub(crate) fn load(&self, path: &Path, samples: &BTreeMap<String, Array>) -> Result<Loaded> {
+        self.load_as(path, samples, true)
+    }
+
+    /// Loads an ONNX model as one function. Its KV caches stay inputs and outputs.
+    pub(crate) fn load_unsplit(&self, path: &Path) -> Result<Loaded> {
+        self.load_as(path, &BTreeMap::new(), false)
+    }
+
+    fn load_as(&self, path: &Path, samples: &BTreeMap<String, Array>, splits: bool) -> Result<Loaded> {
         let metadata = std::fs::metadata(path).map_err(|e| Failure::file(path, &e))?;
         let is_onnx = !metadata.is_dir() && !drift_models::is_model(path);
         let mut flags = Vec::new();
         let (request, mut notes) = self.request(path, is_onnx, samples, &mut flags)?;
         let mut loaded = match is_onnx {
-            true => load_onnx(path, &request)?,
+            true => load_onnx(path, &request, splits)?,
             false => load_folder(path, &request)?,
         };
-        if is_onnx && self.has_input_options() && is_decoder(declarations(path)?) {
+        if is_onnx && splits && self.has_input_options() && is_decoder(declarations(path)?) {
             notes.push(
                 "with --const, --like or --shape, the model is compiled unchanged, without functions that generate text"
                     .to_owned(),
@@ -261,9 +279,11 @@ struct Request {
     shapes: Shapes,
 }
 
-fn load_onnx(path: &Path, request: &Request) -> Result<Loaded> {
+/// Loads an ONNX model. With `splits`, a language model becomes the functions that generate text.
+fn load_onnx(path: &Path, request: &Request, splits: bool) -> Result<Loaded> {
     let Request { dims, constants, samples, shapes } = request;
-    if constants.is_empty()
+    if splits
+        && constants.is_empty()
         && samples.is_empty()
         && shapes.is_empty()
         && let Some(loaded) = load_onnx_language_model(path, dims)?

@@ -143,6 +143,11 @@ impl Graph {
         self.stores.push(Store { name: name.to_string(), node });
     }
 
+    /// Removes the output with this name. The value remains until the graph is swept.
+    pub fn remove_output(&mut self, name: &str) {
+        self.outputs.retain(|output| output.name != name);
+    }
+
     /// Removes all outputs and stores.
     pub fn clear_outputs(&mut self) {
         self.outputs.clear();

@@ -15,8 +15,6 @@ use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Op, State, Update};
 
-use super::{LanguageFunction, PAST};
-
 /// A KV cache that is an input and an output of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cache {
@@ -28,6 +26,46 @@ pub struct Cache {
     present: NodeId,
     /// Axis of positions.
     axis: usize,
+}
+
+/// Sizes of a KV cache along its axis of positions.
+#[derive(Debug, Clone)]
+pub struct CacheSizes {
+    /// Number of positions that the state holds.
+    pub context: i64,
+    /// Number of positions before a run.
+    pub past: Dim,
+    /// Number of positions after a run.
+    pub keys: Dim,
+}
+
+impl Cache {
+    /// Output node: the cache after a run.
+    pub fn present(&self) -> NodeId {
+        self.present
+    }
+
+    /// Number of positions that a run adds.
+    pub fn added(&self, graph: &Graph) -> Dim {
+        graph.tensor(self.new).shape.get(self.axis).cloned().unwrap_or(Dim::known(0))
+    }
+}
+
+/// Returns the order of axes in which a state is stored, with the axis `axis` in second place, and the order that undoes it.
+/// Rows of such a state are contiguous. A first axis stays in its place.
+pub(crate) fn state_order(rank: usize, axis: usize) -> (Vec<usize>, Vec<usize>) {
+    let mut perm: Vec<usize> = (0..rank).collect();
+    if axis > 1 && axis < rank {
+        perm.remove(axis);
+        perm.insert(1, axis);
+    }
+    let mut back = vec![0; rank];
+    for (to, from) in perm.iter().enumerate() {
+        if let Some(place) = back.get_mut(*from) {
+            *place = to;
+        }
+    }
+    (perm, back)
 }
 
 /// Returns the KV cache that an input belongs to. Returns `None` unless the input's only use is a concatenation that is
@@ -54,38 +92,27 @@ pub fn find_cache(graph: &Graph, past: NodeId) -> Option<Cache> {
     .then_some(Cache { past, new: *new, present: *present, axis })
 }
 
-/// Replaces a KV cache that is an input and an output by a state with the input's name.
+/// Replaces a KV cache that is an input and an output by the state `name`. Removes the input.
 ///
 /// # Errors
 /// If the state has an invalid shape.
-pub fn make_state(graph: &mut Graph, cache: Cache, function: &LanguageFunction) -> Result<()> {
+pub fn make_state(graph: &mut Graph, name: &str, cache: Cache, sizes: &CacheSizes) -> Result<()> {
     let Cache { past, new, present, axis } = cache;
-    let name = graph.node(past).name.clone();
-    let mut g = Builder::new(graph, &name);
-    // The axis of positions becomes the second one.
-    let rank = g.tensor(past).rank();
-    let mut perm: Vec<usize> = (0..rank).collect();
-    perm.remove(axis);
-    perm.insert(1, axis);
-    let mut back = vec![0; rank];
-    for (to, from) in perm.iter().enumerate() {
-        if let Some(place) = back.get_mut(*from) {
-            *place = to;
-        }
-    }
-    let sizes = g.tensor(past).shape.clone();
+    let mut g = Builder::new(graph, name);
+    let (perm, back) = state_order(g.tensor(past).rank(), axis);
+    let shape = g.tensor(past).shape.clone();
     let size = |from: &usize| match *from == axis {
-        true => function.context,
-        false => sizes.get(*from).and_then(Dim::as_known).unwrap_or(0),
+        true => sizes.context,
+        false => shape.get(*from).and_then(Dim::as_known).unwrap_or(0),
     };
     let shape = perm.iter().map(|from| usize::try_from(size(from)).unwrap_or(0)).collect();
-    let state = g.add(State { name: name.clone(), dtype: g.tensor(past).dtype, shape }, &[])?;
+    let state = g.add(State { name: name.to_string(), dtype: g.tensor(past).dtype, shape }, &[])?;
     let new = g.transpose(new, perm)?;
-    let updated = g.add(Update { axis: 1, start: Dim::symbol(PAST) }, &[state, new])?;
-    let filled = g.slice(updated, 1, Dim::known(0), function.keys())?;
+    let updated = g.add(Update { axis: 1, start: sizes.past.clone() }, &[state, new])?;
+    let filled = g.slice(updated, 1, Dim::known(0), sizes.keys.clone())?;
     let filled = g.transpose(filled, back)?;
     graph.replace_uses(present, filled);
-    graph.add_store(&name, updated);
+    graph.add_store(name, updated);
     graph.remove_input(past);
     Ok(())
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::caches::{self, Cache};
+use super::caches::{self, Cache, CacheSizes};
 use super::{DECODE, DEFAULT_CONTEXT, GENERATION_SIZES, GenerationSizes, LanguageFunction, PAST, sample};
 use crate::entry_points::EntryPoint;
 use crate::error::{Error, Result};
@@ -288,11 +288,11 @@ impl ModelInputs {
             graph.inputs().iter().map(|id| (graph.node(*id).name.clone(), *id)).collect();
         let logits = graph.outputs().iter().find(|o| o.name == "logits").map(|o| o.node);
         let Some(logits) = logits else { return Ok(Rewrite::NoCaches) };
-        let mut found: Vec<Cache> = Vec::new();
+        let mut found: Vec<(&str, Cache)> = Vec::new();
         for (input, role) in &self.inputs {
             if let (Role::Cache(_), Some(id)) = (role, inputs.get(&input.name)) {
                 let Some(cache) = caches::find_cache(graph, *id) else { return Ok(Rewrite::NoCaches) };
-                found.push(cache);
+                found.push((&input.name, cache));
             }
         }
         let shape = graph.tensor(logits).shape.clone();
@@ -304,8 +304,9 @@ impl ModelInputs {
         }
         graph.clear_outputs();
         graph.add_output("logits", logits);
-        for cache in found {
-            caches::make_state(graph, cache, function)?;
+        let sizes = CacheSizes { context: function.context, past: Dim::symbol(PAST), keys: function.keys() };
+        for (name, cache) in found {
+            caches::make_state(graph, name, cache, &sizes)?;
         }
         let tokens = function.seq();
         let mut g = Builder::new(graph, "ids");

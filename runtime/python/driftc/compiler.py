@@ -28,6 +28,7 @@ def compile(
     consts: Mapping[str, Any] | None = None,
     like: Mapping[str, Any] | None = None,
     args: Any = None,
+    links: Sequence[str] = (),
     self_test: int | None = None,
     sign: str | os.PathLike[str] | None = None,
     options: Sequence[str] = (),
@@ -35,7 +36,8 @@ def compile(
     """Compiles a model into a bundle, and returns the report of ``driftc compile --json``.
 
     :param model: path of an ``.onnx`` file, a Hugging Face folder or a ``.gguf`` file; an ``onnx.ModelProto``; or a
-        ``torch.nn.Module``, which ``torch.onnx.export`` exports with the example inputs ``args``.
+        ``torch.nn.Module``, which ``torch.onnx.export`` exports with the example inputs ``args``. A list of ``.onnx`` files
+        becomes a bundle with a function for each file.
     :param output: path of the bundle to write.
     :param targets: names of profiles (:func:`targets`) or paths of TOML files.
     :param precision: type of floating-point intermediate tensors: f32, f16 or mixed.
@@ -46,11 +48,13 @@ def compile(
     :param self_test: number of self-test vectors, which :meth:`Session.self_test` runs (default: 1 if the CPU reference is
         quick, else 0).
     :param sign: path of the secret key that signs the bundle. The environment variable DRIFTC_KEY_PASSWORD has its password.
+    :param links: outputs that stay on the device as inputs: ``"function.output=function.input"``.
     :param options: further options of ``driftc compile``.
     """
     target_names = [targets] if isinstance(targets, str) else targets
     with _Files() as files:
-        command = ["compile", files.model(model, args), "-o", os.fspath(output), "--precision", precision, "--json"]
+        paths = [os.fspath(path) for path in model] if isinstance(model, (list, tuple)) else [files.model(model, args)]
+        command = ["compile", *paths, "-o", os.fspath(output), "--precision", precision, "--json"]
         for target in target_names:
             command += ["-t", os.fspath(target)]
         if weights is not None:
@@ -59,6 +63,8 @@ def compile(
             command.append(f"--self-test={self_test}")
         if sign is not None:
             command += ["--sign", os.fspath(sign)]
+        for link in links:
+            command += ["--link", link]
         command += files.shapes(dims, consts, like)
         return _json([*command, *options])
 

@@ -221,6 +221,22 @@ class Package(unittest.TestCase):
         with driftc.Session(self.path) as session:
             self.assertEqual(session.metadata, {})
 
+    def test_linked_models_pass_values_on_the_device(self):
+        folder = Path(self.folder.name)
+        for name in ["first", "second"]:
+            onnx.save(model(), folder / f"{name}.onnx")
+        path = folder / "both.drift"
+        models = [folder / "first.onnx", folder / "second.onnx"]
+        driftc.compile(models, path, TARGET, dims={"n": (1, 8)}, links=["first.y=second.x"])
+        with driftc.Session(path) as session:
+            self.assertEqual(session.functions, ["first", "second"])
+            x = np.arange(6, dtype=np.float32).reshape(2, 3)
+            self.assertEqual(session.run({"x": x}, function="first"), {})
+            session.set_symbol("n", 2, "second")
+            np.testing.assert_array_equal(session.run({}, function="second")["y"], 4 * x)
+        with self.assertRaisesRegex(driftc.Error, "names no function"):
+            driftc.compile(models, path, TARGET, links=["third.y=second.x"])
+
     def test_integers_and_scalars(self):
         path = self.path.with_name("integers.drift")
         driftc.compile(model(TensorProto.INT64, ()), path, TARGET)

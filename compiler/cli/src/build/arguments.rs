@@ -133,7 +133,7 @@ mod tests {
     use crate::commands::compile::CompileArgs;
 
     /// Options that a manifest has in another form, or that are no property of an artifact.
-    const ELSEWHERE: &[&str] = &["target", "output", "sign", "emit-dir", "threads", "json"];
+    const ELSEWHERE: &[&str] = &["link", "target", "output", "sign", "emit-dir", "threads", "json"];
 
     const ALL: &str = r#"
 path = "model.onnx"

@@ -39,7 +39,7 @@ impl Shared {
     /// # Errors
     /// If the import failed, or a file has changed since the import.
     pub(crate) fn model(&self, action: &Action, looks: &Looks) -> Result<&Loaded> {
-        let imported = self.0.model.get_or_init(|| Ok((action.args.model.load()?, looks.clone())));
+        let imported = self.0.model.get_or_init(|| Ok((action.args.load()?, looks.clone())));
         let (model, at_import) = imported.as_ref().map_err(Clone::clone)?;
         check_same(at_import, looks)?;
         Ok(model)

@@ -8,17 +8,21 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use drift_runtime::Bundle;
 use drift_runtime::codec::Summary;
-use driftc::compile::{Lowered, write};
+use driftc::compile::{Lowered, Model, write};
 use driftc::emit::{Language, wgsl};
 use driftc::entry_points::function_label;
+use driftc::ir::graph::Graph;
+use driftc::link::LinkPattern;
 use driftc::self_test::References;
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
 use crate::bundle_sizes::{own_and_shared_weights, undeduplicated_weights};
+use crate::cli_help::MODEL_OPTIONS;
 use crate::estimated_time::{Estimate, estimates};
 use crate::failure::{Failure, Result};
 use crate::finish::check_optimize;
+use crate::linked_models::load_linked;
 use crate::lowering::{distinct_shaders, f16_widening_note, lower_all};
 use crate::memory_report::Memory;
 use crate::model::Loaded;
@@ -36,6 +40,12 @@ use crate::tuning::{TuningArgs, count_measured_nodes};
 pub(crate) struct CompileArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    /// Compile these ONNX models too, each as a function with the name of its file
+    #[arg(value_name = "ONNX")]
+    further: Vec<PathBuf>,
+    /// Keep an output of a function on the device, as an input of a function (repeatable; `*` matches any part)
+    #[arg(long = "link", value_name = "FUNCTION.OUTPUT=FUNCTION.INPUT", help_heading = MODEL_OPTIONS)]
+    links: Vec<LinkPattern>,
     /// Compile for this target profile: a name from `driftc targets list` or a TOML file (repeatable)
     #[arg(short, long = "target", value_name = "TARGET", required = true)]
     pub(crate) targets: Vec<String>,
@@ -152,7 +162,7 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     // Asks for the password, so it comes before the work.
     let signer = args.sign.as_deref().map(read_signer).transpose()?;
     let progress = Progress::start("importing");
-    let loaded = args.model.load()?;
+    let loaded = args.load()?;
     let imported = start.elapsed();
     let mut report =
         compile(args, &targets, &loaded, &References::default(), &|stage| progress.stage(stage))?;
@@ -194,7 +204,7 @@ pub(crate) fn compile(
         stage(&format!("planning for {}", target.name));
         let start = Instant::now();
         let functions = lower_all(&args.model, loaded, target, &options)?;
-        reports.push(describe(target, model.graph.len(), &functions, start.elapsed()));
+        reports.push(describe(target, nodes(model), &functions, start.elapsed()));
         notes.extend(f16_widening_note(target, options.precision, &functions));
         lowered.push(functions);
     }
@@ -239,10 +249,25 @@ fn start_threads(n_threads: Option<u16>) -> Result<()> {
 }
 
 impl CompileArgs {
+    /// Loads the model, or all models.
+    pub(crate) fn load(&self) -> Result<Loaded> {
+        if self.further.is_empty() && self.links.is_empty() {
+            return self.model.load();
+        }
+        let paths: Vec<&PathBuf> = [&self.model.path].into_iter().chain(&self.further).collect();
+        load_linked(&self.model.options, &paths, &self.links)
+    }
+
     /// Returns these arguments with another output file.
     pub(crate) fn writing_to(&self, output: &Path) -> Self {
         Self { output: output.to_owned(), ..self.clone() }
     }
+}
+
+/// Number of nodes of the first function before the passes.
+fn nodes(model: &Model) -> usize {
+    let first = model.entry_points.first().map(|entry| &entry.graph);
+    if model.graph.is_empty() { first.map_or(0, Graph::len) } else { model.graph.len() }
 }
 
 /// Report of the functions compiled for a target. The first function is the general one, for all sizes; the others are
