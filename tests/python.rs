@@ -28,12 +28,18 @@ fn a_line_of_text_is_read() {
     run("test_ocr.py", &[&recognizer]);
 }
 
+/// Runs the programs in `runtime/python/examples` with real models, and compares their results with results of onnxruntime.
+#[test]
+fn the_examples_work() {
+    run("test_examples.py", &[]);
+}
+
 /// Runs a file of Python tests with arguments.
 #[track_caller]
 fn run(tests: &str, arguments: &[&Path]) {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/python");
     let library = std::env::current_exe().unwrap().with_file_name("libdrift.so");
-    // `tests/setup.sh` installs a Python with numpy and onnx.
+    // `tests/setup.sh` installs a Python with numpy, onnx, pillow and the models of the examples.
     let python = settings::python();
     let status = Command::new(python)
         .arg(package.join("tests").join(tests))

@@ -121,6 +121,15 @@ prepare_tests() {
         echo "$schema_package" >"$target/setup/schemas"
     fi
 
+    # Models and pillow for the examples of the Python package. The packages of the models are installed without their
+    # dependencies, because only their files are read.
+    example_packages="silero-vad==6.2.3 magika==1.0.3 pillow==12.3.0"
+    if [ "$(cat "$target/setup/examples" 2>/dev/null)" != "$example_packages" ]; then
+        # shellcheck disable=SC2086
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps $example_packages
+        echo "$example_packages" >"$target/setup/examples"
+    fi
+
     # A software driver and SPIRV-Tools with cooperative matrices, where the system's have none.
     installed=$(dpkg-query -W -f '${Version}' mesa-vulkan-drivers 2>/dev/null || true)
     if [ -n "$installed" ] && dpkg --compare-versions "$installed" lt 26.1; then
