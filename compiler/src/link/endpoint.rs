@@ -11,7 +11,7 @@ pub struct Endpoint {
     pub name: String,
 }
 
-/// Link: an output whose value an input takes in later runs.
+/// Link: an output whose value is an input of later runs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
     /// The output.

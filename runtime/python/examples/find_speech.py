@@ -18,7 +18,7 @@ import driftc
 
 #: Samples per second, samples of a window, and samples before the window that the model reads again.
 RATE, WINDOW, CONTEXT = 16000, 512, 64
-#: Probabilities at which speech starts and ends. In between, nothing changes.
+#: Probabilities at which speech starts and ends. Between both, nothing changes.
 START, END = 0.5, 0.35
 #: Minimum seconds of speech and of a pause, and seconds that are added before and after speech.
 MIN_SPEECH, MIN_PAUSE, MARGIN = 0.25, 0.1, 0.03
