@@ -21,6 +21,12 @@ fn pictures_are_made() {
     run("test_pictures.py", &[]);
 }
 
+/// Transcribes recordings with small Whisper models, and compares them with the results of transformers.
+#[test]
+fn recordings_are_transcribed() {
+    run("test_speech.py", &[]);
+}
+
 /// Compiles a recognizer of text lines, whose metadata has its characters, and reads a rendered line with numpy alone.
 #[test]
 fn a_line_of_text_is_read() {

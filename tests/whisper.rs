@@ -279,6 +279,15 @@ fn requests_that_cannot_be_met_are_errors() {
     assert_eq!(english.transcribe(&broken, &request(), &mut |_| true).unwrap().segments.len(), 1);
 }
 
+#[test]
+fn other_models_are_errors() {
+    let to = tempfile::tempdir().unwrap();
+    let session = open(&place().with_file_name("language").join("llama"), Precision::F32, &[], to.path());
+    let error = Transcriber::new(session).err().unwrap();
+    assert_eq!(error.to_string(), "the model transcribes no recordings: it has no function `features`");
+    assert!(error.help().is_some_and(|help| help.contains("compile a Whisper folder")));
+}
+
 /// Copies a folder and changes a file.
 fn edited(to: &Path, file: &str, from: &str, with: &str) -> PathBuf {
     let folder = to.join("model");

@@ -29,5 +29,5 @@ seconds=$((SECONDS - start))
 "${pip[@]}" "$wheel[onnx,bf16]"
 "$fresh/venv/bin/driftc" targets list >/dev/null
 cd "$fresh"
-for tests in test_driftc.py test_pictures.py; do "$fresh/venv/bin/python" "$here/tests/$tests"; done
+for tests in test_driftc.py test_pictures.py test_speech.py; do "$fresh/venv/bin/python" "$here/tests/$tests"; done
 echo "$wheel: $(stat -c %s "$wheel") bytes, installed in $seconds s"

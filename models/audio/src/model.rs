@@ -69,7 +69,7 @@ impl Model {
     pub(crate) fn select(&self, past: usize, left: usize) -> Option<(TokenFunction, usize)> {
         let fitting = || self.functions.iter().filter(|function| past <= function.max_past);
         let whole = fitting().find(|function| function.chunk >= left);
-        whole.or_else(|| fitting().last()).map(|function| (*function, function.chunk.min(left)))
+        whole.or_else(|| fitting().next_back()).map(|function| (*function, function.chunk.min(left)))
     }
 }
 

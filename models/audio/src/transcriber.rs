@@ -43,9 +43,11 @@ impl Transcriber {
     /// # Errors
     /// If the bundle has no Whisper model, or a file that it carries is malformed.
     pub fn new(session: Session) -> Result<Self> {
-        let tokenizer = tokenizer(&session)?;
-        let settings = settings(&session, tokenizer.as_ref())?;
-        Ok(Self { decoder: Decoder::new(session)?, settings, tokenizer })
+        // Bundles of other models fail here, before files of a Whisper model are missed.
+        let decoder = Decoder::new(session)?;
+        let tokenizer = tokenizer(&decoder.session)?;
+        let settings = settings(&decoder.session, tokenizer.as_ref())?;
+        Ok(Self { decoder, settings, tokenizer })
     }
 
     /// Returns the session of the model.

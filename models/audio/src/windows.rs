@@ -132,7 +132,7 @@ impl Windows {
 
     /// Returns the sample at `index - margin`, mirrored at the ends.
     fn sample(&self, index: usize, margin: usize) -> f32 {
-        let index = if index >= margin { index - margin } else { margin - index };
+        let index = index.abs_diff(margin);
         let at = |index: usize| index.checked_sub(self.first).and_then(|i| self.samples.get(i)).copied();
         // A recording of one window is mirrored where its padding ends.
         let end = match self.total {

@@ -3,14 +3,16 @@
 // Functions that can fail return a drift_Status. drift_last_error() returns a message for the last failure on this
 // thread: what failed, and what to do; drift_last_help() returns further advice or null. No call ends the process.
 //
-// Sessions, arrays, generators, chats, tokenizers, embedders and image pipelines are handles. A call with a closed
-// handle is an error. One thread at a time uses a session: a call while another thread is in a call for the same session
-// returns DRIFT_STATUS_BUSY and changes nothing. Different sessions may run on different threads at the same time.
+// Sessions, arrays, generators, chats, tokenizers, embedders, image pipelines, transcribers and transcriptions are
+// handles. A call with a closed handle is an error. One thread at a time uses a session: a call while another thread is
+// in a call for the same session returns DRIFT_STATUS_BUSY and changes nothing. Different sessions may run on different
+// threads at the same time.
 //
 // Functions for language models need a library with the feature `generator`: drift_generate, drift_set_text,
 // drift_text, and functions whose name contains `generator`. Functions for texts need the feature `text`, which
 // includes `generator`: drift_attachment, and functions whose name contains `chat`, `tokenizer` or `embedder`.
 // Functions for pictures need the feature `image`; their names contain `image_pipeline`.
+// Functions for speech recognition need the feature `speech`; their names contain `transcriber` or `transcription`.
 // trusted_keys of the options need the feature `signatures`, and drift_self_test needs the feature `self-test`.
 //
 // The library keeps no pointer after a call returns. Names are UTF-8 and end with a zero byte.
@@ -91,6 +93,26 @@ typedef enum {
   DRIFT_DIRECTION_INPUT = 0,
   DRIFT_DIRECTION_OUTPUT = 1,
 } drift_Direction;
+
+// Task of a transcription.
+typedef enum {
+  // Writes the text in the language of the recording.
+  DRIFT_SPEECH_TASK_TRANSCRIBE = 0,
+  // Writes the text in English.
+  DRIFT_SPEECH_TASK_TRANSLATE = 1,
+} drift_SpeechTask;
+
+// Times in a transcript.
+typedef enum {
+  // Times of segments if the model writes timestamps, else one segment for each window.
+  DRIFT_TIMESTAMPS_DEFAULT = 0,
+  // One segment for each window.
+  DRIFT_TIMESTAMPS_NONE = 1,
+  // Times of segments, as the model writes them.
+  DRIFT_TIMESTAMPS_SEGMENT = 2,
+  // Times of segments and words.
+  DRIFT_TIMESTAMPS_WORD = 3,
+} drift_Timestamps;
 
 // Handle of an open session: a bundle that is loaded on a device. The id 0 stands for no session.
 typedef struct {
@@ -362,6 +384,87 @@ typedef struct {
   // If not 0, the callback returned 0, and there is no picture.
   uint8_t cancelled;
 } drift_ImageResult;
+
+// Handle of a transcriber: a speech recognition model on a device. The id 0 stands for no transcriber.
+typedef struct {
+  uint64_t id;
+} drift_Transcriber;
+
+// Request of a transcription. All fields may be zero.
+typedef struct {
+  // Language by code or English name, such as `de` or `german`. Null: the model detects the language in the first
+  // window.
+  const char *language;
+  // Text before the recording, which shows the model names and style: UTF-8 without a zero byte at the end, or null.
+  const char *prompt;
+  // Byte size of the prompt.
+  size_t prompt_size;
+  // Seed of the random numbers at temperatures above 0. Equal seeds give equal texts.
+  uint64_t seed;
+  // Task: a drift_SpeechTask.
+  uint32_t task;
+  // Times in the transcript: a drift_Timestamps.
+  uint32_t timestamps;
+  // The only temperature that windows are decoded with; 0 selects the most likely tokens. Ignored if `has_temperature`
+  // is 0.
+  float temperature;
+  // If 0, windows are decoded at temperature 0. A window with bad text is decoded again at 0.2, 0.4 and so on up to 1.
+  uint8_t has_temperature;
+  // If not 0, each window is decoded without the text of the previous window.
+  uint8_t no_previous_text;
+} drift_TranscriptionRequest;
+
+// Handle of a transcription of one recording. The id 0 stands for no transcription.
+typedef struct {
+  uint64_t id;
+} drift_Transcription;
+
+// State of a transcription. The string is valid until the next call of drift_transcription_next or
+// drift_transcription_close.
+typedef struct {
+  // Code of the language, requested or detected in the first window. Null if the language is not known yet, or if the
+  // model has no languages.
+  const char *language;
+  // Number of segments of the last window. A window without speech has none.
+  size_t segment_count;
+  // Number of warnings about damaged or missing data in the recording; drift_transcription_note returns them.
+  size_t note_count;
+  // Number of seconds of the recording that were transcribed.
+  double seconds_done;
+  // Length of the recording in seconds. 0 if `has_seconds` is 0.
+  double seconds;
+  // If 0, the length is not known, because the file does not state it and was not read to its end.
+  uint8_t has_seconds;
+  // If not 0, the recording has no more windows.
+  uint8_t ended;
+} drift_TranscriptionState;
+
+// Segment of a transcript. The pointers are valid until the next call of drift_transcription_next or
+// drift_transcription_close.
+typedef struct {
+  // Start in seconds.
+  double start;
+  // End in seconds.
+  double end;
+  // Text, usually with a leading space. Empty if the model has no tokenizer.
+  const char *text;
+  // Token ids, with timestamps.
+  const uint32_t *tokens;
+  // Number of token ids.
+  size_t token_count;
+  // Number of words; drift_transcription_word returns them. 0 without times of words.
+  size_t word_count;
+} drift_Segment;
+
+// Word of a segment. The string is valid until the next call of drift_transcription_next or drift_transcription_close.
+typedef struct {
+  // Start in seconds.
+  double start;
+  // End in seconds.
+  double end;
+  // Text, usually with a leading space.
+  const char *text;
+} drift_Word;
 
 #ifdef __cplusplus
 extern "C" {
@@ -756,6 +859,76 @@ drift_Status drift_image_pipeline_latent(drift_ImagePipeline pipeline,
 drift_Status drift_image_pipeline_cut(drift_ImagePipeline pipeline,
                                       size_t index,
                                       const char **text);
+
+// Opens the bundle of a speech recognition model. `options` may be null.
+drift_Status drift_transcriber_open(const char *path,
+                                    const drift_Options *options,
+                                    drift_Transcriber *transcriber);
+
+// Closes a transcriber. Does nothing if the id is 0 or the transcriber is closed already. Its transcriptions stay open,
+// but have no more windows to transcribe: drift_transcription_next is then an error.
+drift_Status drift_transcriber_close(drift_Transcriber transcriber);
+
+// Returns 1 if the model has a tokenizer, else 0. Without a tokenizer, segments have token ids and no text.
+drift_Status drift_transcriber_has_tokenizer(drift_Transcriber transcriber, uint8_t *has_tokenizer);
+
+// Opens an audio file, and starts its transcription. The file is a WAV, FLAC, MP3 or OGG Vorbis file. It is read window
+// by window, and must not change until the transcription ends. `request` may be null. A transcriber may have several
+// open transcriptions.
+drift_Status drift_transcription_open(drift_Transcriber transcriber,
+                                      const char *path,
+                                      const drift_TranscriptionRequest *request,
+                                      drift_Transcription *transcription);
+
+// Copies `count` mono samples at 16 kHz, and starts their transcription. drift_transcription_open explains the other
+// parameters.
+drift_Status drift_transcription_open_samples(drift_Transcriber transcriber,
+                                              const float *samples,
+                                              size_t count,
+                                              const drift_TranscriptionRequest *request,
+                                              drift_Transcription *transcription);
+
+// Closes a transcription. Does nothing if the id is 0 or the transcription is closed already.
+drift_Status drift_transcription_close(drift_Transcription transcription);
+
+// Transcribes the next window of a recording. `state` receives the new state, or is null. At the end of the recording,
+// nothing is transcribed and `state.ended` is 1. The call uses the transcriber, so one thread at a time may transcribe
+// with it.
+drift_Status drift_transcription_next(drift_Transcription transcription,
+                                      drift_TranscriptionState *state);
+
+// Returns the state of a transcription. Before the first window, the length of the recording may be known already.
+drift_Status drift_transcription_state(drift_Transcription transcription,
+                                       drift_TranscriptionState *state);
+
+// Returns a segment of the last window. `index` counts the segments of the window from 0. If the index is out of range,
+// the status is DRIFT_STATUS_REQUEST.
+drift_Status drift_transcription_segment(drift_Transcription transcription,
+                                         size_t index,
+                                         drift_Segment *segment);
+
+// Returns a word of a segment of the last window. `segment` and `index` count from 0. If one of them is out of range,
+// the status is DRIFT_STATUS_REQUEST.
+drift_Status drift_transcription_word(drift_Transcription transcription,
+                                      size_t segment,
+                                      size_t index,
+                                      drift_Word *word);
+
+// Returns a warning about damaged or missing data in the recording. `index` counts the warnings from 0. The string is
+// valid until the next call of drift_transcription_next or drift_transcription_close. If the index is out of range, the
+// status is DRIFT_STATUS_REQUEST.
+drift_Status drift_transcription_note(drift_Transcription transcription,
+                                      size_t index,
+                                      const char **note);
+
+// Formats the segments of all windows so far, and copies up to `capacity` bytes of the text, which is UTF-8 without a
+// zero byte at the end. `format` is `txt`, `srt`, `vtt` or `json`. `size` receives the byte size of the whole text, or
+// is null.
+drift_Status drift_transcription_text(drift_Transcription transcription,
+                                      const char *format,
+                                      char *bytes,
+                                      size_t capacity,
+                                      size_t *size);
 
 #ifdef __cplusplus
 }  // extern "C"

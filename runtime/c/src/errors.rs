@@ -137,3 +137,20 @@ impl From<drift_image::Error> for Failure {
         Failure { status, message: error.to_string(), help: error.help().map(str::to_owned) }
     }
 }
+
+#[cfg(feature = "speech")]
+impl From<drift_audio::Error> for Failure {
+    fn from(error: drift_audio::Error) -> Failure {
+        use drift_audio::{Error as E, RecordingFault};
+        let status = match error {
+            E::Runtime(error) => return error.into(),
+            E::Text(error) => return error.into(),
+            E::File { .. } | E::Setting { .. } => Status::Bundle,
+            E::Recording { fault: RecordingFault::Io(_), .. } => Status::Io,
+            E::Recording { .. } | E::Request(_) | E::NotASpeechModel { .. } | E::NotFinite { .. } => {
+                Status::Request
+            }
+        };
+        Failure { status, message: error.to_string(), help: error.help().map(str::to_owned) }
+    }
+}

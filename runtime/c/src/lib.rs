@@ -1,7 +1,7 @@
 //! The C interface of the runtime: the functions that `include/drift.h` declares.
 //!
-//! C calls the functions of `runs`, `arrays`, `generators`, `inspect`, `chats`, `tokenizers`, `embedders` and
-//! `pictures`. Each of them passes a closure to `errors::call`, which converts errors and panics to a status and a
+//! C calls the functions of `runs`, `arrays`, `generators`, `inspect`, `chats`, `tokenizers`, `embedders`,
+//! `pictures` and `speech`. Each of them passes a closure to `errors::call`, which converts errors and panics to a status and a
 //! message. `handles` looks up sessions by id, so a call with a closed handle is an error instead of a wild pointer.
 //! `pointers` converts the arguments to references.
 //! The functions are unsafe because of their pointers: each must point to the number of elements that the next argument
@@ -30,6 +30,10 @@ mod pointers;
 mod runs;
 #[cfg(feature = "self-test")]
 mod self_tests;
+#[cfg(feature = "speech")]
+mod speech;
+#[cfg(feature = "speech")]
+mod speech_types;
 #[cfg(feature = "text")]
 mod text_types;
 #[cfg(feature = "text")]
@@ -70,6 +74,18 @@ pub use runs::{
 };
 #[cfg(feature = "self-test")]
 pub use self_tests::drift_self_test;
+#[cfg(feature = "speech")]
+pub use speech::{
+    drift_transcriber_close, drift_transcriber_has_tokenizer, drift_transcriber_open,
+    drift_transcription_close, drift_transcription_next, drift_transcription_note, drift_transcription_open,
+    drift_transcription_open_samples, drift_transcription_segment, drift_transcription_state,
+    drift_transcription_text, drift_transcription_word,
+};
+#[cfg(feature = "speech")]
+pub use speech_types::{
+    Segment, SpeechTask, Timestamps, Transcriber, Transcription, TranscriptionRequest, TranscriptionState,
+    Word,
+};
 #[cfg(feature = "text")]
 pub use text_types::{Answered, Chat, EachText, Embedder, Finish, Message, TextRequest, Tokenizer};
 #[cfg(feature = "text")]

@@ -27,7 +27,7 @@ pub(crate) unsafe fn text_or_none<'a>(what: &str, pointer: *const c_char) -> Res
 }
 
 /// Converts `size` bytes of UTF-8 to a string.
-#[cfg(any(feature = "image", feature = "text"))]
+#[cfg(feature = "drift-text")]
 pub(crate) unsafe fn text_of<'a>(what: &str, first: *const c_char, size: usize) -> Result<&'a str> {
     // SAFETY: C guarantees this number of bytes.
     let bytes = unsafe { bytes(what, first.cast(), size) }?;
@@ -35,7 +35,7 @@ pub(crate) unsafe fn text_of<'a>(what: &str, first: *const c_char, size: usize) 
 }
 
 /// Converts `size` bytes of UTF-8 to a string; null becomes `None`.
-#[cfg(any(feature = "image", feature = "text"))]
+#[cfg(feature = "drift-text")]
 pub(crate) unsafe fn text_of_or_none<'a>(
     what: &str,
     first: *const c_char,

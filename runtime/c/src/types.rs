@@ -270,7 +270,7 @@ pub(crate) fn device_type(number: u32) -> Option<DeviceType> {
 }
 
 /// Converts a duration to nanoseconds.
-#[cfg(feature = "helpers")]
+#[cfg(any(feature = "generator", feature = "image"))]
 pub(crate) fn nanoseconds(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

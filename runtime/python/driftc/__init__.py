@@ -19,6 +19,12 @@ Diffusion models make pictures:
     with driftc.ImagePipeline("sd.drift") as pipeline:
         pixels = pipeline("a red cat on a dog", seed=7).pixels
 
+Speech recognition models write the text of recordings:
+
+    with driftc.Transcriber("whisper.drift") as transcriber:
+        for segment in transcriber.stream("talk.flac"):
+            print(f"{segment.start:.1f} s: {segment.text}")
+
 Inputs are numpy arrays, or objects that support DLPack (``torch``, ``jax``). Outputs are numpy arrays; other libraries import
 them through DLPack (``torch.from_dlpack``). Errors are :class:`Error` (a ``RuntimeError`` with ``message``, ``reasons`` and
 ``help``), ``TypeError`` for an array of the wrong type, and ``ValueError`` for an array of the wrong shape.
@@ -30,6 +36,7 @@ from .compiler import compile, inspect, targets, verify
 from .generator import Generated, Generator
 from .pictures import ImagePipeline, ImageStep, Picture
 from .session import Port, Session, open_together
+from .speech import Segment, Transcriber, Transcript, Transcription, Word
 from .text import Embedder, Tokenizer, attachment
 
 #: Version of the package and of the program.
@@ -47,10 +54,15 @@ __all__ = [
     "ImageStep",
     "Picture",
     "Port",
+    "Segment",
     "Session",
     "Ticket",
     "Tokenizer",
+    "Transcriber",
+    "Transcript",
+    "Transcription",
     "Usage",
+    "Word",
     "__version__",
     "attachment",
     "compile",

@@ -149,6 +149,47 @@ class ImageResultStruct(ctypes.Structure):
     ]
 
 
+class TranscriptionRequestStruct(ctypes.Structure):
+    _fields_ = [
+        ("language", c_char_p),
+        ("prompt", c_char_p),
+        ("prompt_size", c_size_t),
+        ("seed", c_uint64),
+        ("task", c_uint32),
+        ("timestamps", c_uint32),
+        ("temperature", c_float),
+        ("has_temperature", c_uint8),
+        ("no_previous_text", c_uint8),
+    ]
+
+
+class TranscriptionStateStruct(ctypes.Structure):
+    _fields_ = [
+        ("language", c_char_p),
+        ("segment_count", c_size_t),
+        ("note_count", c_size_t),
+        ("seconds_done", c_double),
+        ("seconds", c_double),
+        ("has_seconds", c_uint8),
+        ("ended", c_uint8),
+    ]
+
+
+class SegmentStruct(ctypes.Structure):
+    _fields_ = [
+        ("start", c_double),
+        ("end", c_double),
+        ("text", c_char_p),
+        ("tokens", POINTER(c_uint32)),
+        ("token_count", c_size_t),
+        ("word_count", c_size_t),
+    ]
+
+
+class WordStruct(ctypes.Structure):
+    _fields_ = [("start", c_double), ("end", c_double), ("text", c_char_p)]
+
+
 #: Type of the callback for a generated token. If the callback returns 0, the generation ends.
 Each = ctypes.CFUNCTYPE(c_int, c_uint32, c_void_p)
 
@@ -232,4 +273,22 @@ FUNCTIONS = {
     ],
     "image_pipeline_latent": [Handle, c_void_p, c_size_t],
     "image_pipeline_cut": [Handle, c_size_t, POINTER(c_char_p)],
+    "transcriber_open": [_N, POINTER(Options), POINTER(Handle)],
+    "transcriber_close": [Handle],
+    "transcriber_has_tokenizer": [Handle, POINTER(c_uint8)],
+    "transcription_open": [Handle, _N, POINTER(TranscriptionRequestStruct), POINTER(Handle)],
+    "transcription_open_samples": [
+        Handle,
+        c_void_p,
+        c_size_t,
+        POINTER(TranscriptionRequestStruct),
+        POINTER(Handle),
+    ],
+    "transcription_close": [Handle],
+    "transcription_next": [Handle, POINTER(TranscriptionStateStruct)],
+    "transcription_state": [Handle, POINTER(TranscriptionStateStruct)],
+    "transcription_segment": [Handle, c_size_t, POINTER(SegmentStruct)],
+    "transcription_word": [Handle, c_size_t, c_size_t, POINTER(WordStruct)],
+    "transcription_note": [Handle, c_size_t, POINTER(c_char_p)],
+    "transcription_text": [Handle, _N, c_char_p, c_size_t, POINTER(c_size_t)],
 }

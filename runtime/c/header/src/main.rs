@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "types",
         "text_types",
         "picture_types",
+        "speech_types",
         "errors",
         "inspect",
         "runs",
@@ -22,6 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "tokenizers",
         "embedders",
         "pictures",
+        "speech",
     ] {
         sources = sources.with_src(folder.join(format!("src/{name}.rs")));
     }
