@@ -31,6 +31,8 @@ use config::{TextConfig, UNetConfig, VaeConfig, config_path, fault, object};
 
 /// File that marks a diffusers folder and names its parts.
 pub(crate) const INDEX: &str = "model_index.json";
+/// Folders of the parts that have weights.
+pub const PARTS: [&str; 4] = ["unet", "vae", "text_encoder", "text_encoder_2"];
 /// Number of tokens of a prompt. Longer texts have no positions in CLIP.
 const MAX_TOKENS: usize = 77;
 /// Largest height and width of pictures.

@@ -285,13 +285,14 @@ fn malformed(path: &Path, bytes: &[u8], error: &serde_json::Error) -> Error {
     }
 }
 
-/// Returns the maximum number of tokens of a text: the field `max_position_embeddings` or `n_positions` of an attached
-/// `config.json`, if there is such a field.
+/// Returns the maximum number of tokens of a text: the field `max_position_embeddings`, `n_positions` or
+/// `max_target_positions` of an attached `config.json`, if there is such a field.
 pub fn max_positions(attachments: &[(String, Vec<u8>)]) -> Option<i64> {
     let (_, bytes) = attachments.iter().find(|(name, _)| name == "config.json")?;
     let config: Value = serde_json::from_slice(bytes).ok()?;
     let from_fields = |config: &Value| {
-        let sizes = ["max_position_embeddings", "n_positions"].map(|name| config.get(name)?.as_i64());
+        let names = ["max_position_embeddings", "n_positions", "max_target_positions"];
+        let sizes = names.map(|name| config.get(name)?.as_i64());
         sizes.into_iter().flatten().find(|n| *n > 0)
     };
     from_fields(&config).or_else(|| from_fields(config.get("text_config")?))

@@ -13,6 +13,7 @@ use driftc::import::safetensors;
 use serde_json::Value;
 
 use crate::ARCHITECTURES;
+use crate::diffusion;
 use crate::folder::read_json;
 use crate::gguf::is_supported_architecture;
 
@@ -72,6 +73,9 @@ pub fn summarize(path: &Path) -> Result<Summary> {
 }
 
 fn folder(path: &Path) -> Result<Summary> {
+    if let Some(index) = read_json(&path.join(diffusion::INDEX))? {
+        return diffusion_folder(path, &index);
+    }
     let config = read_json(&path.join("config.json"))?.ok_or_else(|| Error::Model {
         path: path.to_path_buf(),
         place: "folder".into(),
@@ -92,6 +96,24 @@ fn folder(path: &Path) -> Result<Summary> {
     Ok(summary)
 }
 
+/// Summarizes a diffusers folder: the tensors of all parts.
+fn diffusion_folder(path: &Path, index: &Value) -> Result<Summary> {
+    let mut tensors = Vec::new();
+    for part in diffusion::PARTS {
+        if index.get(part).is_some() && path.join(part).is_dir() {
+            tensors.extend(safetensors::list(&path.join(part))?);
+        }
+    }
+    let mut summary = summarize_tensors(&tensors, None);
+    let class = index.get("_class_name").and_then(Value::as_str);
+    summary.language.architecture = class.map(str::to_owned);
+    summary.language.supported = true;
+    let files = ["tokenizer/tokenizer.json", "tokenizer/vocab.json"];
+    let tokenizer = files.into_iter().find(|name| path.join(name).is_file());
+    summary.language.tokenizer = tokenizer.map(str::to_owned);
+    Ok(summary)
+}
+
 /// Reads the facts of a `config.json`, and looks for a tokenizer and a chat template in its folder.
 pub fn facts_of_config(config: &Value, folder: &Path) -> LanguageFacts {
     let names = config.get("architectures").and_then(Value::as_array);
@@ -109,10 +131,15 @@ pub fn facts_of_config(config: &Value, folder: &Path) -> LanguageFacts {
     LanguageFacts {
         architecture: name.map(str::to_owned),
         supported: name.is_some_and(|name| ARCHITECTURES.iter().any(|a| a.name == name)),
-        context_length: number(&["max_position_embeddings", "n_positions", "max_sequence_length"]),
-        layers: number(&["num_hidden_layers", "n_layer", "num_layers"]),
+        context_length: number(&[
+            "max_position_embeddings",
+            "n_positions",
+            "max_sequence_length",
+            "max_target_positions",
+        ]),
+        layers: number(&["num_hidden_layers", "n_layer", "num_layers", "decoder_layers"]),
         hidden_size: number(&["hidden_size", "n_embd", "d_model"]),
-        heads: number(&["num_attention_heads", "n_head"]),
+        heads: number(&["num_attention_heads", "n_head", "decoder_attention_heads"]),
         kv_heads: number(&["num_key_value_heads"]),
         vocabulary: number(&["vocab_size"]),
         experts: number(&["num_local_experts", "num_experts"]),

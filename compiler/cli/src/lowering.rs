@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use driftc::bundle::check_limits;
-use driftc::compile::{Lowered, Options};
+use driftc::compile::{Lowered, Model, Options};
 use driftc::entry_points::Specialize;
 use driftc::error::{Error, Within};
 use driftc::ir::graph::Graph;
@@ -55,7 +55,8 @@ pub(crate) fn lower_all(
             return Err(Failure::usage(reason)
                 .help("leave out --specialize: each function is compiled for its own number of tokens"));
         }
-        return driftc::lowering::lower_model(&loaded.model, target, options).map_err(language_model_failure);
+        return driftc::lowering::lower_model(&loaded.model, target, options)
+            .map_err(|error| model_failure(error, &loaded.model));
     }
     with_dim_help(args, loaded, |graph| {
         let functions = driftc::lowering::lower_all(graph, target, options)?;
@@ -164,15 +165,20 @@ fn options(graph: &Graph, symbols: &BTreeSet<String>) -> String {
     options.collect::<Vec<_>>().join(" ")
 }
 
-/// Failure of lowering a language model. The bounds of its symbols follow from the context length.
-fn language_model_failure(error: Error) -> Failure {
+/// Failure of lowering a model with several functions. The advice names the options that set its sizes.
+fn model_failure(error: Error, model: &Model) -> Failure {
     let too_large = matches!(error, Error::TooLarge { .. });
     let failure = Failure::from(error);
+    let has = |name: &str| model.entry_points.iter().any(|entry| entry.name == name);
     match too_large {
-        true => failure.help(
+        true if has("prefill") => failure.help(
             "a shorter context length (--dim context=N) or fewer tokens per run (--dim chunk=N) make tensors smaller; \
              or choose a target with a larger limit",
         ),
+        true if has("denoise_unguided") => failure.help(
+            "smaller pictures (--dim width=W, --dim height=H) make tensors smaller; or choose a target with a larger limit",
+        ),
+        true => failure.help("smaller sizes (--dim NAME=N) make tensors smaller; or choose a target with a larger limit"),
         false => failure,
     }
 }

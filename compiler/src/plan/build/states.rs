@@ -41,7 +41,7 @@ impl Planner<'_> {
         let bytes = bytes.ok_or_else(|| {
             Error::request(
                 format!("state `{name}` is {tensor}, but {} binds at most {limit} bytes", self.target.name),
-                "compile for a shorter context, for example with --dim context=N",
+                "compile for smaller sizes: for a shorter context with --dim context=N, for smaller pictures with --dim width=W and --dim height=H",
             )
         })?;
         self.states.push(StateSize { name: name.to_string(), bytes });

@@ -137,7 +137,10 @@ fn checkpoint_report(path: &Path) -> Result<Report> {
         report.problems.push(Problem::from(problem.help("convert the model to another type")));
     }
     if !language.functions.is_empty() {
-        report.options.dim = vec![context_option(language.context_length)];
+        report.options.dim = match language.functions.iter().any(|name| name == "denoise_unguided") {
+            true => vec!["--dim width=512".to_owned(), "--dim height=512".to_owned()],
+            false => vec![context_option(language.context_length)],
+        };
         report.options.range.clear();
         report.options.like.clear();
     }
@@ -157,12 +160,23 @@ fn checkpoint_files(path: &Path) -> Result<Vec<FileReport>> {
     if path.is_file() {
         return Ok(vec![file(path.display().to_string(), path)]);
     }
-    let entries = std::fs::read_dir(path).map_err(|e| Failure::file(path, &e))?;
-    let mut names: Vec<String> =
-        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    names.retain(|name| name.ends_with(".safetensors"));
-    names.sort();
-    Ok(names.into_iter().map(|name| file(name.clone(), &path.join(name))).collect())
+    let mut files = Vec::new();
+    for part in std::iter::once("").chain(drift_models::DIFFUSION_PARTS) {
+        let folder = path.join(part);
+        if !folder.is_dir() {
+            continue;
+        }
+        let entries = std::fs::read_dir(&folder).map_err(|e| Failure::file(&folder, &e))?;
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+        names.retain(|name| name.ends_with(".safetensors"));
+        names.sort();
+        files.extend(names.into_iter().map(|name| {
+            let shown = if part.is_empty() { name.clone() } else { format!("{part}/{name}") };
+            file(shown, &folder.join(name))
+        }));
+    }
+    Ok(files)
 }
 
 fn file(name: String, path: &Path) -> FileReport {
