@@ -15,6 +15,8 @@ mod object_store;
 #[path = "builds/project.rs"]
 mod project;
 
+use std::path::Path;
+
 use fixture::text;
 use project::{Project, count, events};
 
@@ -85,6 +87,33 @@ fn a_file_beside_the_model_is_a_part_of_it() {
     assert!(project.build(&[]).status.success());
     project.write("labels.txt", b"cat\ndog\n");
     assert_eq!(count(&project.build(&["--json"]), "built"), 5);
+}
+
+/// A copy of a small diffusion model: weights and configurations lie in inner folders.
+#[test]
+fn inner_folders_of_a_diffusion_model_are_a_part_of_it() {
+    let project = Project::new();
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/diffusion/sd");
+    for part in ["", "unet", "vae", "text_encoder", "tokenizer", "scheduler"] {
+        std::fs::create_dir_all(project.path("sd").join(part)).unwrap();
+        for entry in std::fs::read_dir(from.join(part)).unwrap().map(Result::unwrap) {
+            if entry.path().is_file() {
+                std::fs::copy(entry.path(), project.path("sd").join(part).join(entry.file_name())).unwrap();
+            }
+        }
+    }
+    let manifest = "[[model]]\npath = \"sd\"\n[[model.artifact]]\nname = \"all\"\ntargets = \"lavapipe\"\n";
+    project.write("drift.toml", manifest.as_bytes());
+    assert_eq!(count(&project.build(&["--json"]), "built"), 1);
+    assert_eq!(count(&project.build(&["--json"]), "up-to-date"), 1);
+    let weights = "sd/unet/diffusion_pytorch_model.safetensors";
+    let mut bytes = project.bytes(weights);
+    let last = bytes.len() - 2;
+    bytes[last] ^= 1;
+    project.write(weights, &bytes);
+    assert_eq!(count(&project.build(&["--json"]), "built"), 1);
+    project.replace("sd/unet/config.json", "\"norm_eps\": 1e-05", "\"norm_eps\": 1e-06");
+    assert_eq!(count(&project.build(&["--json"]), "built"), 1);
 }
 
 #[test]

@@ -32,7 +32,7 @@ use config::{TextConfig, UNetConfig, VaeConfig, config_path, fault, object};
 /// File that marks a diffusers folder and names its parts.
 pub(crate) const INDEX: &str = "model_index.json";
 /// Folders of the parts that have weights.
-pub const PARTS: [&str; 4] = ["unet", "vae", "text_encoder", "text_encoder_2"];
+pub(crate) const PARTS: [&str; 4] = ["unet", "vae", "text_encoder", "text_encoder_2"];
 /// Number of tokens of a prompt. Longer texts have no positions in CLIP.
 const MAX_TOKENS: usize = 77;
 /// Largest height and width of pictures.
@@ -42,10 +42,15 @@ const SIZES: [&str; 2] = ["height", "width"];
 /// Files that the bundle carries, by folder.
 const ATTACHED: &[(&str, &[&str])] = &[
     ("", &[INDEX]),
+    ("unet", CONFIG),
+    ("vae", CONFIG),
+    ("text_encoder", CONFIG),
+    ("text_encoder_2", CONFIG),
     ("scheduler", &["scheduler_config.json"]),
     ("tokenizer", TOKENIZER_FILES),
     ("tokenizer_2", TOKENIZER_FILES),
 ];
+const CONFIG: &[&str] = &["config.json"];
 const SCHEDULER: &str = "scheduler/scheduler_config.json";
 const TOKENIZER_FILES: &[&str] =
     &["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt"];
@@ -93,6 +98,14 @@ pub(crate) fn build(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>, Che
     let name = path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
     let attachments = attachments(path)?;
     Ok((Model { entry_points, name, attachments, ..Model::default() }, notes, Checkpoint::Folders(files)))
+}
+
+/// Returns the folders that a diffusers folder is read from. The list is empty for other folders.
+pub fn diffusion_folders(path: &Path) -> Vec<&'static str> {
+    match path.join(INDEX).is_file() {
+        true => ATTACHED.iter().map(|(part, _)| *part).filter(|part| path.join(part).is_dir()).collect(),
+        false => Vec::new(),
+    }
 }
 
 /// Returns true if the index names a class for a part.

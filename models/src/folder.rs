@@ -32,6 +32,7 @@ pub(crate) const ATTACHED: &[&str] = &[
     "special_tokens_map.json",
     "chat_template.jinja",
     "generation_config.json",
+    "preprocessor_config.json",
 ];
 
 /// Model folder (or GGUF file) while its graph is built.

@@ -33,7 +33,7 @@ pub mod summary;
 pub mod weights;
 mod whisper;
 
-pub use diffusion::PARTS as DIFFUSION_PARTS;
+pub use diffusion::diffusion_folders;
 pub use folder::{Dims, is_model};
 
 use std::path::Path;

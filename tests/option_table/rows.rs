@@ -172,6 +172,12 @@ const OTHER: &[Row] = &[
     tested_row(COMPILE, "--sign", "cli/signatures.rs"),
     tested_row(COMPILE, "--self-test", "cli/self_tests.rs"),
     tested_row(COMPILE, "--optimize", "cli/reports.rs"),
+    row(
+        COMPILE,
+        "--link",
+        ["--link m.y=m.scale"; 4],
+        [Fails("cannot be linked"), Fails("is no ONNX file"), Fails("is no ONNX file"), NO_BUNDLE],
+    ),
     model_row(COMPILE, "--emit-dir", "--emit-dir {new}", Creates),
     tested_row(COMPILE, "--threads", "cli.rs"),
     model_row(COMPILE, "--json", "--json", Shows("\"undeduplicated_weight_bytes\"")),

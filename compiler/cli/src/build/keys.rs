@@ -181,10 +181,16 @@ pub(crate) fn keys(action: &Action, inputs: &Inputs, compiler: &str) -> Result<K
 }
 
 /// Returns the files that the importer may read, with the names by which it finds them: a .gguf file; all files of a Hugging
-/// Face folder, sorted; an .onnx file with its external data, and the files beside it that change its bundle.
+/// Face folder, sorted; the files of a diffusers folder and of the folders of its parts; an .onnx file with its external data, and the files beside it that change its bundle.
 fn model_files(path: &Path, external: &[String]) -> Result<Vec<(String, PathBuf)>> {
     if path.is_dir() {
-        return files_of_folder(path);
+        let parts = drift_models::diffusion_folders(path);
+        let mut files = Vec::new();
+        for part in if parts.is_empty() { vec![""] } else { parts } {
+            let found = files_of_folder(&path.join(part))?.into_iter();
+            files.extend(found.map(|(name, path)| (Path::new(part).join(name).display().to_string(), path)));
+        }
+        return Ok(files);
     }
     let mut files = vec![(name_of(path), path.to_owned())];
     if !drift_models::is_model(path) {

@@ -161,11 +161,9 @@ fn checkpoint_files(path: &Path) -> Result<Vec<FileReport>> {
         return Ok(vec![file(path.display().to_string(), path)]);
     }
     let mut files = Vec::new();
-    for part in std::iter::once("").chain(drift_models::DIFFUSION_PARTS) {
+    let parts = drift_models::diffusion_folders(path);
+    for part in if parts.is_empty() { vec![""] } else { parts } {
         let folder = path.join(part);
-        if !folder.is_dir() {
-            continue;
-        }
         let entries = std::fs::read_dir(&folder).map_err(|e| Failure::file(&folder, &e))?;
         let mut names: Vec<String> =
             entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
