@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use drift_runtime::format::HostType;
 use drift_runtime::{Array, ArrayRef, Session};
 use drift_tests::device;
 use driftc::compile::{EntryPoint, Model, Options, compile};
@@ -75,8 +74,7 @@ fn open(precision: Precision, to: &Path) -> Session {
 }
 
 fn integers(values: &[i64]) -> Array {
-    let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    Array { dtype: HostType::I64, shape: vec![1, values.len()], bytes }
+    Array::from_i64(&[1, values.len()], values)
 }
 
 /// Runs a function; returns its logits.

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use drift_audio::{Audio, Segment, Task, Timestamps, Transcriber, TranscriptionRequest};
-use drift_runtime::format::HostType;
 use drift_runtime::{Array, Session};
 use drift_tests::device;
 use driftc::compile::{Options, compile};
@@ -125,7 +124,7 @@ fn check_network(name: &str, expected: &Network, precision: Precision, tolerance
     let samples: Vec<f32> = before.chain(window.iter().copied()).chain(after).collect();
     let samples = Array::from_f32(&[1, samples.len()], &samples);
     let largest = Array::from_f32(&[1], &[f32::NEG_INFINITY]);
-    let valid = Array { dtype: HostType::I32, shape: vec![1], bytes: i32::MAX.to_le_bytes().to_vec() };
+    let valid = Array::from_i32(&[1], &[i32::MAX]);
     let inputs = [("samples", samples.as_ref()), ("largest", largest.as_ref()), ("valid", valid.as_ref())];
     let outputs = session.run("features", &inputs).unwrap_or_else(|e| panic!("{e}"));
     let features = &outputs[0];
@@ -139,8 +138,7 @@ fn check_network(name: &str, expected: &Network, precision: Precision, tolerance
     let length = expected.ids.len();
     let mut session =
         open(&place().join(name), precision, &[("seq", i64::try_from(length).unwrap())], to.path());
-    let bytes = expected.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-    let ids = Array { dtype: HostType::I64, shape: vec![1, length], bytes };
+    let ids = Array::from_i64(&[1, length], &expected.ids);
     let inputs = [("input_features", features.as_ref()), ("decoder_input_ids", ids.as_ref())];
     let outputs = session.run("main", &inputs).unwrap_or_else(|e| panic!("{e}"));
     let (logits, hidden) = (&outputs[0], &outputs[1]);

@@ -26,7 +26,7 @@ use driftc::ir::dim::Dim;
 use driftc::ir::tensor::DType;
 use driftc::pass::Precision;
 
-use crate::decoder::generation::{self, Sequence};
+use crate::decoder::generation::{self, LanguageModel, Sequence};
 use crate::folder::Folder;
 use crate::function_graph::graph;
 use decoder::{CrossSource, Decoder};
@@ -77,7 +77,7 @@ impl Whisper {
         let hidden = self.encoder_hidden(&mut g, &*weights, features)?;
         let sequence = Sequence { past: Dim::known(0), length: seq.clone(), seq, context: None };
         let decoder = Decoder { whisper: self, cross: CrossSource::Encoder(hidden) };
-        let logits = decoder.all_logits(&mut g, &*weights, ids, &sequence, None)?;
+        let logits = decoder.logits(&mut g, &*weights, ids, &sequence, None)?;
         g.graph.add_output("logits", logits);
         g.graph.add_output("encoder_last_hidden_state", hidden);
         Ok(())

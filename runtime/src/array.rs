@@ -44,6 +44,11 @@ impl Array {
         Array { dtype: HostType::F32, shape: shape.to_vec(), bytes }
     }
 
+    pub fn from_i32(shape: &[usize], values: &[i32]) -> Array {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Array { dtype: HostType::I32, shape: shape.to_vec(), bytes }
+    }
+
     pub fn from_i64(shape: &[usize], values: &[i64]) -> Array {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         Array { dtype: HostType::I64, shape: shape.to_vec(), bytes }

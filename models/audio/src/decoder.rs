@@ -5,7 +5,6 @@
 //!                    -> align -> cross-attention weights
 //! ```
 
-use drift_runtime::format::HostType;
 use drift_runtime::{Array, ArrayRef, Session};
 
 use crate::model::{Model, TokenFunction};
@@ -46,7 +45,7 @@ impl Decoder {
     pub(crate) fn features(&mut self, window: &WindowSamples, largest: f32) -> Result<f32> {
         let samples = Array::from_f32(&[1, window.samples.len()], &window.samples);
         let largest = Array::from_f32(&[1], &[largest]);
-        let valid = integers(&[1], &[i32::try_from(window.valid).unwrap_or(i32::MAX)]);
+        let valid = Array::from_i32(&[1], &[i32::try_from(window.valid).unwrap_or(i32::MAX)]);
         let inputs =
             [("samples", samples.as_ref()), ("largest", largest.as_ref()), ("valid", valid.as_ref())];
         let outputs = self.session.run_for("features", &inputs, &["largest"])?;
@@ -80,14 +79,12 @@ impl Decoder {
 
     fn run(&mut self, function: TokenFunction, ids: &[u32], past: usize) -> Result<()> {
         let TokenFunction { name, chunk, has_count, .. } = function;
-        let mut padded: Vec<i32> = ids.iter().map(|id| i32::try_from(*id).unwrap_or(i32::MAX)).collect();
-        padded.resize(chunk, 0);
         let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         self.session.set_symbol(name, "past", number(past))?;
         if has_count {
             self.session.set_symbol(name, "count", number(ids.len()))?;
         }
-        self.session.write_input(name, "ids", integers(&[1, chunk], &padded).as_ref())?;
+        self.session.write_input(name, "ids", padded(ids, chunk).as_ref())?;
         self.session.replay_for(name, &["logits"])?;
         let view = self.session.output(name, "logits")?;
         let vocabulary = view.shape.last().copied().unwrap_or(0);
@@ -134,10 +131,8 @@ impl Decoder {
     /// the number of frames of the encoder that the recording has.
     pub(crate) fn align(&mut self, ids: &[u32], skipped: usize, frames: usize) -> Result<(Vec<f32>, usize)> {
         let Some((chunk, heads)) = self.model.align else { return Ok((Vec::new(), 0)) };
-        let mut padded: Vec<i32> = ids.iter().map(|id| i32::try_from(*id).unwrap_or(i32::MAX)).collect();
-        padded.resize(chunk, 0);
         self.session.set_symbol("align", "count", i64::try_from(ids.len()).unwrap_or(i64::MAX))?;
-        let padded = integers(&[1, chunk], &padded);
+        let padded = padded(ids, chunk);
         let inputs: [(&str, ArrayRef<'_>); 1] = [("ids", padded.as_ref())];
         let outputs = self.session.run_for("align", &inputs, &["weights"])?;
         let all = outputs.first().map(Array::to_f64).unwrap_or_default();
@@ -148,8 +143,9 @@ impl Decoder {
     }
 }
 
-/// Creates an i32 array.
-fn integers(shape: &[usize], values: &[i32]) -> Array {
-    let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    Array { dtype: HostType::I32, shape: shape.to_vec(), bytes }
+/// Creates the array `[1, length]` of token ids, padded with zeros.
+fn padded(ids: &[u32], length: usize) -> Array {
+    let mut all: Vec<i32> = ids.iter().map(|id| i32::try_from(*id).unwrap_or(i32::MAX)).collect();
+    all.resize(length, 0);
+    Array::from_i32(&[1, length], &all)
 }

@@ -10,7 +10,6 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use drift_runtime::format::HostType;
 use drift_runtime::{Array, ArrayRef, Bundle, Options, Session};
 
 use crate::model::{Model, prompt_encoders, scheduler};
@@ -142,7 +141,7 @@ impl ImagePipeline {
                 cut.extend(encoded.cut.filter(|_| index == 0));
             }
             let name = if index == 0 { "ids".to_owned() } else { format!("ids_{}", index + 1) };
-            inputs.push((name, integers(&[2, self.model.tokens], &ids)));
+            inputs.push((name, Array::from_i32(&[2, self.model.tokens], &ids)));
         }
         if self.model.has_time_ids {
             let [height, width] = self.model.sides.map(|side| side as f32);
@@ -306,12 +305,6 @@ fn coefficients(step: &Step, guidance: f32, next: [f32; 2]) -> Vec<f32> {
     all.extend(step.update);
     all.extend(next);
     all
-}
-
-/// Creates an i32 array.
-fn integers(shape: &[usize], values: &[i32]) -> Array {
-    let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    Array { dtype: HostType::I32, shape: shape.to_vec(), bytes }
 }
 
 fn read_latent(session: &mut Session) -> Result<(Vec<f32>, Vec<usize>)> {

@@ -74,7 +74,22 @@ impl LanguageModel for Decoder<'_> {
         sequence: &Sequence,
         only: Option<Dim>,
     ) -> Result<NodeId> {
-        self.all_logits(g, weights, ids, sequence, only)
+        let (whisper, stack) = (self.whisper, &self.whisper.decoder);
+        let mut x = self.embed(g, weights, ids, sequence)?;
+        for layer in 0..stack.layers {
+            x = self.layer(g, weights, layer, (x, sequence))?.0;
+        }
+        if let Some(only) = only {
+            x = g.slice(x, 1, only, Dim::known(1))?;
+        }
+        let prefix = format!("{}decoder", whisper.prefix);
+        x = layer_norm(g, weights, &format!("{prefix}.layer_norm"), x, stack.hidden, EPSILON)?;
+        g.name = "logits".into();
+        let tied = format!("{prefix}.embed_tokens.weight");
+        let head =
+            if weights.has("proj_out.weight") && !weights.has(&tied) { "proj_out.weight" } else { &tied };
+        let head = weight(g, weights, head, &[whisper.config.vocab_size, stack.hidden])?;
+        g.add(MatMul { trans_a: false, trans_b: true }, &[x, head])
     }
 }
 
@@ -85,32 +100,6 @@ struct CrossAttention {
 }
 
 impl Decoder<'_> {
-    /// Adds the decoder; returns the logits as [`LanguageModel::logits`] does.
-    pub(super) fn all_logits(
-        &self,
-        g: &mut Builder<'_>,
-        w: &dyn Tensors,
-        ids: NodeId,
-        sequence: &Sequence,
-        only: Option<Dim>,
-    ) -> Result<NodeId> {
-        let (whisper, stack) = (self.whisper, &self.whisper.decoder);
-        let mut x = self.embed(g, w, ids, sequence)?;
-        for layer in 0..stack.layers {
-            x = self.layer(g, w, layer, (x, sequence))?.0;
-        }
-        if let Some(only) = only {
-            x = g.slice(x, 1, only, Dim::known(1))?;
-        }
-        let prefix = format!("{}decoder", whisper.prefix);
-        x = layer_norm(g, w, &format!("{prefix}.layer_norm"), x, stack.hidden, EPSILON)?;
-        g.name = "logits".into();
-        let tied = format!("{prefix}.embed_tokens.weight");
-        let head = if w.has("proj_out.weight") && !w.has(&tied) { "proj_out.weight" } else { &tied };
-        let head = weight(g, w, head, &[whisper.config.vocab_size, stack.hidden])?;
-        g.add(MatMul { trans_a: false, trans_b: true }, &[x, head])
-    }
-
     /// Adds the embeddings of tokens and positions, `[batch, seq, hidden]`.
     fn embed(
         &self,
