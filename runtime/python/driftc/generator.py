@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from ctypes import byref, c_size_t, c_uint32
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Callable, Sequence
 
+from ._closing import Closing
 from ._declarations import Each, GeneratedStruct, Handle, RequestStruct
 from ._native import LoadOptions, calls, check
 
@@ -32,7 +32,7 @@ class Generated:
     decode_time: float
 
 
-class Generator:
+class Generator(Closing):
     """A language model on a device, with the tokens of one text. Use the generator as a context manager, or :meth:`close` it."""
 
     def __init__(
@@ -57,20 +57,6 @@ class Generator:
         check(calls["generator_sizes"](self._handle, byref(vocabulary), byref(context)))
         #: Vocabulary size (token ids are below it), and context length in tokens.
         self.vocabulary, self.context = vocabulary.value, context.value
-
-    def __enter__(self) -> "Generator":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
 
     def close(self) -> None:
         """Frees the model and its device memory. A second call does nothing."""

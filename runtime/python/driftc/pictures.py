@@ -6,11 +6,11 @@ import os
 import sys
 from ctypes import byref, c_char_p, c_size_t
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Callable, Sequence
 
 import numpy as np
 
+from ._closing import Closing
 from ._declarations import EachStep, Handle, ImageRequestStruct, ImageResultStruct, PictureStruct
 from ._native import LoadOptions, calls, check
 
@@ -49,7 +49,7 @@ class Picture:
         return array.copy() if copy else array
 
 
-class ImagePipeline:
+class ImagePipeline(Closing):
     """A diffusion model on a device, which makes pictures. Use it as a context manager, or :meth:`close` it."""
 
     def __init__(
@@ -77,20 +77,6 @@ class ImagePipeline:
         self.size = (width.value, height.value)
         #: Shape of a latent: ``(1, channels, height, width)``.
         self.latent_shape = tuple(shape)
-
-    def __enter__(self) -> "ImagePipeline":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
 
     def close(self) -> None:
         """Frees the model and its device memory. A second call does nothing."""

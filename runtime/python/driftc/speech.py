@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from ctypes import byref, c_char_p, c_size_t, c_uint8, create_string_buffer
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
+from ._closing import Closing
 from ._declarations import Handle, SegmentStruct, TranscriptionRequestStruct, TranscriptionStateStruct, WordStruct
 from ._native import LoadOptions, calls, check
 
@@ -71,7 +71,7 @@ class Transcript:
         return self.text
 
 
-class Transcription(Iterator[Segment]):
+class Transcription(Closing, Iterator[Segment]):
     """Transcription of one recording: an iterator of segments. Each window of 30 seconds is transcribed when its first segment
     is requested. Use the transcription as a context manager, or :meth:`close` it."""
 
@@ -91,20 +91,6 @@ class Transcription(Iterator[Segment]):
                 raise StopIteration
             self._waiting = window
         return self._waiting.pop(0)
-
-    def __enter__(self) -> "Transcription":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
 
     def close(self) -> None:
         """Frees the recording. A second call does nothing."""
@@ -174,7 +160,7 @@ class Transcription(Iterator[Segment]):
         return Word(found.start, found.end, found.text.decode())
 
 
-class Transcriber:
+class Transcriber(Closing):
     """A speech recognition model on a device. Use it as a context manager, or :meth:`close` it."""
 
     def __init__(
@@ -198,20 +184,6 @@ class Transcriber:
         check(calls["transcriber_has_tokenizer"](self._handle, byref(has_tokenizer)))
         #: True if the model has a tokenizer. Without one, segments have token ids and no text.
         self.has_tokenizer = bool(has_tokenizer.value)
-
-    def __enter__(self) -> "Transcriber":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
 
     def close(self) -> None:
         """Frees the model and its device memory. A second call does nothing."""

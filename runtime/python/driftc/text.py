@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 from ctypes import POINTER, byref, c_float, c_size_t, c_uint32
-from types import TracebackType
 from typing import Callable, Sequence
 
 import numpy as np
 
+from ._closing import Closing
 from ._declarations import Handle
 from ._native import REQUEST, LoadOptions, calls, check
 
@@ -80,7 +80,7 @@ class Tokenizer:
             capacity = size.value
 
 
-class Embedder:
+class Embedder(Closing):
     """A sentence-embedding model on a device. Use it as a context manager, or :meth:`close` it."""
 
     def __init__(
@@ -103,20 +103,6 @@ class Embedder:
         check(calls["embedder_sizes"](self._handle, byref(size), byref(max_tokens)))
         #: Number of elements of an embedding, and maximum number of tokens of a text.
         self.size, self.max_tokens = size.value, max_tokens.value
-
-    def __enter__(self) -> "Embedder":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
 
     def close(self) -> None:
         """Frees the model and its device memory. A second call does nothing."""
