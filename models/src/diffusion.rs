@@ -1,13 +1,17 @@
 //! Diffusion models in diffusers' folder form: Stable Diffusion 1 and 2, SDXL, LCM, and their inpainting models.
 //!
 //! The folder has `model_index.json` and a subfolder for each part: `unet`, `vae`, `text_encoder`, `tokenizer`, `scheduler`, and
-//! for SDXL `text_encoder_2` and `tokenizer_2`. The configurations of the parts decide what is built, not the names of models.
-//! [`functions`] lists the functions of the bundle.
+//! for SDXL `text_encoder_2` and `tokenizer_2`. The parts are checkpoints, or ONNX files ([`onnx`]) with `vae_encoder` and
+//! `vae_decoder` for `vae`. The configurations of the parts decide what is built, not the names of models. [`functions`] lists
+//! the functions of the bundle.
 
+mod checkpoint;
 mod clip;
 pub(crate) mod config;
 mod functions;
 mod image;
+mod networks;
+mod onnx;
 pub(crate) mod published;
 mod step;
 mod tiny_vae;
@@ -16,18 +20,17 @@ mod unet;
 mod vae;
 
 use std::path::Path;
-use std::rc::Rc;
 
 use driftc::compile::Model;
 use driftc::error::{Error, Result};
-use driftc::import::safetensors::Weights;
 use driftc::suggest::did_you_mean;
 use serde_json::{Map, Value};
 
 use crate::folder::Dims;
 use crate::opened::Checkpoint;
-use crate::weights::Tensors;
-use config::{TextConfig, UNetConfig, VaeConfig, config_path, fault, object};
+use config::{fault, object};
+pub use onnx::is_onnx;
+pub(crate) use onnx::part::MODEL_FILE;
 
 /// File that marks a diffusers folder and names its parts.
 pub(crate) const INDEX: &str = "model_index.json";
@@ -44,6 +47,8 @@ const ATTACHED: &[(&str, &[&str])] = &[
     ("", &[INDEX]),
     ("unet", CONFIG),
     ("vae", CONFIG),
+    ("vae_encoder", CONFIG),
+    ("vae_decoder", CONFIG),
     ("text_encoder", CONFIG),
     ("text_encoder_2", CONFIG),
     ("scheduler", &["scheduler_config.json"]),
@@ -55,57 +60,39 @@ const SCHEDULER: &str = "scheduler/scheduler_config.json";
 const TOKENIZER_FILES: &[&str] =
     &["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt"];
 
-/// Parts of a diffusion model.
-struct Parts {
-    unet: UNetConfig,
-    unet_weights: Rc<dyn Tensors>,
-    /// Text encoders with their weights, in the order of their embeddings.
-    text: Vec<(TextConfig, Rc<dyn Tensors>)>,
-    vae: VaeConfig,
-    vae_weights: Rc<dyn Tensors>,
-    /// Number of tokens of a prompt.
-    tokens: usize,
-    /// Height and width of pictures.
-    sides: [usize; 2],
-}
-
 /// Reads a diffusers folder and builds the functions of the bundle. Also returns notes for the user.
 ///
 /// # Errors
 /// If a part is missing, malformed or not supported, or the sizes are not valid.
 pub(crate) fn build(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>, Checkpoint)> {
     let index = object(&path.join(INDEX))?;
-    check_parts(path, &index)?;
-    let unet = UNetConfig::read(&config_path(path, "unet"))?;
-    let vae = VaeConfig::read(&config_path(path, "vae"))?;
-    let mut files = Vec::new();
-    let mut weights = |part: &str| -> Result<Rc<dyn Tensors>> {
-        let weights = Weights::open(&path.join(part))?;
-        files.push(weights.clone());
-        Ok(Rc::new(weights))
+    let (parts, notes, checkpoint) = match onnx::is_onnx(path) {
+        true => onnx::open(path, dims)?,
+        false => {
+            check_parts(path, &index)?;
+            checkpoint::open(path, &index, dims)?
+        }
     };
-    let (unet_weights, vae_weights) = (weights("unet")?, weights("vae")?);
-    let mut text = Vec::new();
-    for part in ["text_encoder", "text_encoder_2"].into_iter().filter(|part| has_part(&index, part)) {
-        text.push((TextConfig::read(&config_path(path, part))?, weights(part)?));
-    }
-    let tokens =
-        text.iter().map(|(config, _)| config.max_position_embeddings).min().unwrap_or(0).min(MAX_TOKENS);
-    let (sides, notes) = sides(dims, &unet, &vae)?;
-    let parts = Parts { unet, unet_weights, text, vae, vae_weights, tokens, sides };
-    check_sizes(path, &parts)?;
     let entry_points = functions::entry_points(&parts)?;
     let name = path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
     let attachments = attachments(path)?;
-    Ok((Model { entry_points, name, attachments, ..Model::default() }, notes, Checkpoint::Folders(files)))
+    Ok((Model { entry_points, name, attachments, ..Model::default() }, notes, checkpoint))
 }
 
 /// Returns the folders that a diffusers folder is read from. The list is empty for other folders.
 pub fn diffusion_folders(path: &Path) -> Vec<&'static str> {
     match path.join(INDEX).is_file() {
-        true => ATTACHED.iter().map(|(part, _)| *part).filter(|part| path.join(part).is_dir()).collect(),
+        true => attached_folders(path).map(|(part, _)| part).collect(),
         false => Vec::new(),
     }
+}
+
+/// Returns the folders that a diffusers folder is read from, with the names of attached files. A folder may have the VAE twice,
+/// as a checkpoint and as ONNX files.
+fn attached_folders(path: &Path) -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    let unused: &[&str] = if onnx::is_onnx(path) { &["vae"] } else { &["vae_encoder", "vae_decoder"] };
+    let is_used = move |part: &str| !unused.contains(&part) && path.join(part).is_dir();
+    ATTACHED.iter().copied().filter(move |(part, _)| is_used(part))
 }
 
 /// Returns true if the index names a class for a part.
@@ -152,61 +139,68 @@ fn check_parts(path: &Path, index: &Map<String, Value>) -> Result<()> {
     }
 }
 
-/// Checks that the sizes of the parts belong together.
-fn check_sizes(path: &Path, parts: &Parts) -> Result<()> {
-    let unet = config_path(path, "unet");
-    let text: usize = parts.text.iter().map(|(config, _)| config.hidden_size).sum();
-    if text != parts.unet.text {
-        let reason =
-            format!("it is {}, but the text encoders compute {text} numbers for each token", parts.unet.text);
-        return Err(fault(&unet, "`cross_attention_dim`", reason));
-    }
-    let latent = parts.vae.latent_channels();
-    if parts.unet.outputs != latent || ![latent, 2 * latent + 1].contains(&parts.unet.inputs) {
-        let reason = format!(
-            "the UNet has {} input and {} output channels, but latents of the VAE have {latent}",
-            parts.unet.inputs, parts.unet.outputs
-        );
-        return Err(fault(&unet, "`in_channels`", reason));
-    }
-    Ok(())
+/// Sizes that pictures may have.
+struct PictureSize {
+    /// Height and width of the latent in training.
+    latent: [usize; 2],
+    /// Number of pixels along each side of a picture for one pixel of the latent.
+    pixels: usize,
+    /// Number that divides the height and the width of pictures.
+    multiple: usize,
+    /// True if the networks accept no other size.
+    is_fixed: bool,
 }
 
-/// Returns the height and width of pictures: the user's, or else the sizes of training. Also returns notes for the user.
-fn sides(dims: &Dims, unet: &UNetConfig, vae: &VaeConfig) -> Result<([usize; 2], Vec<String>)> {
-    if let Some(unknown) = dims.keys().find(|name| !SIZES.contains(&name.as_str())) {
-        let help = format!("{}the model's sizes are `height`, `width`", did_you_mean(unknown, SIZES));
-        return Err(Error::request(format!("the model has no size `{unknown}`"), help));
-    }
-    let multiple = i64::try_from(vae.pixels()).unwrap_or(1);
-    let mut sides = unet.sample.map(|side| side * vae.pixels());
-    for (side, name) in sides.iter_mut().zip(SIZES) {
-        let Some((low, high)) = dims.get(name).copied() else { continue };
-        if low != high {
-            let help = format!("give one number: --dim {name}=N; compile a bundle for each size");
-            return Err(Error::request(format!("the {name} of pictures cannot vary in one bundle"), help));
+impl PictureSize {
+    /// Returns the height and width of pictures: the user's, or else the sizes of training. Also returns notes for the user.
+    ///
+    /// # Errors
+    /// If a size has another name, varies, or is not possible.
+    fn select(&self, dims: &Dims) -> Result<([usize; 2], Vec<String>)> {
+        if let Some(unknown) = dims.keys().find(|name| !SIZES.contains(&name.as_str())) {
+            let help = format!("{}the model's sizes are `height`, `width`", did_you_mean(unknown, SIZES));
+            return Err(Error::request(format!("the model has no size `{unknown}`"), help));
         }
-        if low < multiple || low > MAX_SIDE || low % multiple != 0 {
-            let help = format!("give a multiple of {multiple} from {multiple} to {MAX_SIDE}");
-            return Err(Error::request(format!("pictures cannot have a {name} of {low} pixels"), help));
+        let multiple = i64::try_from(self.multiple).unwrap_or(1);
+        let trained = self.latent.map(|side| side * self.pixels);
+        let mut sides = trained;
+        for (side, name) in sides.iter_mut().zip(SIZES) {
+            let Some((low, high)) = dims.get(name).copied() else { continue };
+            if low != high {
+                let help = format!("give one number: --dim {name}=N; compile a bundle for each size");
+                return Err(Error::request(
+                    format!("the {name} of pictures cannot vary in one bundle"),
+                    help,
+                ));
+            }
+            if low < multiple || low > MAX_SIDE || low % multiple != 0 {
+                let help = format!("give a multiple of {multiple} from {multiple} to {MAX_SIDE}");
+                return Err(Error::request(format!("pictures cannot have a {name} of {low} pixels"), help));
+            }
+            *side = usize::try_from(low).unwrap_or(0);
         }
-        *side = usize::try_from(low).unwrap_or(0);
+        let [height, width] = trained;
+        if self.is_fixed && sides != trained {
+            return Err(Error::request(
+                format!("the model was exported for pictures of {width} x {height} pixels only"),
+                "leave out the sizes, or export the model again with symbolic sizes",
+            ));
+        }
+        let mut notes = Vec::new();
+        if dims.is_empty() && !self.is_fixed {
+            notes.push(format!(
+                "pictures are {width} x {height} pixels; give --dim width=W and --dim height=H for another size"
+            ));
+        }
+        Ok((sides, notes))
     }
-    let mut notes = Vec::new();
-    if dims.is_empty() {
-        let [height, width] = sides;
-        notes.push(format!(
-            "pictures are {width} x {height} pixels; give --dim width=W and --dim height=H for another size"
-        ));
-    }
-    Ok((sides, notes))
 }
 
 /// Reads the files that the bundle carries. Their names are their paths in the folder.
 fn attachments(path: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     let mut attachments = Vec::new();
-    for (part, names) in ATTACHED {
-        for name in *names {
+    for (part, names) in attached_folders(path) {
+        for name in names {
             let file = path.join(part).join(name);
             // With a `tokenizer.json`, the older files are not needed.
             let is_old = ["vocab.json", "merges.txt"].contains(name);

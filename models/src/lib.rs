@@ -33,7 +33,7 @@ pub mod summary;
 pub mod weights;
 mod whisper;
 
-pub use diffusion::diffusion_folders;
+pub use diffusion::{diffusion_folders, is_onnx as is_onnx_diffusion_folder};
 pub use folder::{Dims, is_model};
 
 use std::path::Path;
@@ -86,7 +86,7 @@ pub fn side_files() -> impl Iterator<Item = &'static str> {
 /// If a file is missing or malformed, the architecture is not supported, or the checkpoint does not match it.
 pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
     let (mut model, notes, checkpoint) = build(path, dims)?;
-    model.hash = checkpoint.hash();
+    model.hash = checkpoint.hash()?;
     Ok((model, notes))
 }
 

@@ -1,7 +1,10 @@
 //! A model folder or GGUF file that was opened, before its graph is built.
 
+use std::fs::File;
+use std::path::PathBuf;
 use std::rc::Rc;
 
+use driftc::error::{Error, Result};
 use driftc::import::gguf::Gguf;
 use driftc::import::safetensors::Weights;
 use driftc::metadata::Metadata;
@@ -27,18 +30,31 @@ pub(crate) enum Checkpoint {
     Gguf(Gguf),
     /// Checkpoints of the parts of a diffusers folder.
     Folders(Vec<Weights>),
+    /// ONNX files, with the files of their external data.
+    Files(Vec<PathBuf>),
 }
 
 impl Checkpoint {
     /// Hash of the weight files. Reads all of them.
-    pub(crate) fn hash(&self) -> [u8; 32] {
-        match self {
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub(crate) fn hash(&self) -> Result<[u8; 32]> {
+        Ok(match self {
             Self::Safetensors(weights) => weights.hash(),
             Self::Gguf(file) => file.hash(),
             Self::Folders(parts) => {
                 let hashes: Vec<u8> = parts.iter().flat_map(Weights::hash).collect();
                 *blake3::hash(&hashes).as_bytes()
             }
-        }
+            Self::Files(paths) => {
+                let mut hasher = blake3::Hasher::new();
+                for path in paths {
+                    let file = File::open(path).and_then(|file| hasher.update_reader(file).map(|_| ()));
+                    file.map_err(|e| Error::Io { path: path.clone(), reason: e.to_string() })?;
+                }
+                *hasher.finalize().as_bytes()
+            }
+        })
     }
 }

@@ -4,12 +4,13 @@
 //! A summary also exists for architectures and tensor types that the compiler does not support. The weights are not
 //! read.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use driftc::error::{Error, Result};
 use driftc::import::gguf::{Gguf, Value as Entry};
 use driftc::import::listing::{ListedTensor, StoredType};
-use driftc::import::safetensors;
+use driftc::import::{onnx, safetensors};
 use serde_json::Value;
 
 use crate::ARCHITECTURES;
@@ -98,13 +99,18 @@ fn folder(path: &Path) -> Result<Summary> {
 
 /// Summarizes a diffusers folder: the tensors of all parts.
 fn diffusion_folder(path: &Path, index: &Value) -> Result<Summary> {
-    let mut tensors = Vec::new();
-    for part in diffusion::PARTS {
-        if index.get(part).is_some() && path.join(part).is_dir() {
-            tensors.extend(safetensors::list(&path.join(part))?);
+    let mut summary = match diffusion::is_onnx(path) {
+        true => summarize_onnx_parts(path)?,
+        false => {
+            let mut tensors = Vec::new();
+            for part in diffusion::PARTS {
+                if index.get(part).is_some() && path.join(part).is_dir() {
+                    tensors.extend(safetensors::list(&path.join(part))?);
+                }
+            }
+            summarize_tensors(&tensors, None)
         }
-    }
-    let mut summary = summarize_tensors(&tensors, None);
+    };
     let class = index.get("_class_name").and_then(Value::as_str);
     summary.language.architecture = class.map(str::to_owned);
     summary.language.supported = true;
@@ -112,6 +118,26 @@ fn diffusion_folder(path: &Path, index: &Value) -> Result<Summary> {
     let tokenizer = files.into_iter().find(|name| path.join(name).is_file());
     summary.language.tokenizer = tokenizer.map(str::to_owned);
     Ok(summary)
+}
+
+/// Summarizes the weights of the ONNX files of a diffusers folder.
+fn summarize_onnx_parts(path: &Path) -> Result<Summary> {
+    let mut types: BTreeMap<String, StoredType> = BTreeMap::new();
+    for part in diffusion::diffusion_folders(path) {
+        let file = path.join(part).join(diffusion::MODEL_FILE);
+        if file.is_file() {
+            for stored in onnx::summary(&file)?.weights {
+                let total =
+                    types.entry(stored.element.clone()).or_insert_with(|| StoredType::new(&stored.element));
+                total.tensors += stored.tensors;
+                total.elements = total.elements.saturating_add(stored.elements);
+                total.bytes = total.bytes.saturating_add(stored.bytes);
+            }
+        }
+    }
+    let weights = StoredType::sorted(types);
+    let parameters = weights.iter().map(|stored| stored.elements).sum();
+    Ok(Summary { weights, parameters, ..Summary::default() })
 }
 
 /// Reads the facts of a `config.json`, and looks for a tokenizer and a chat template in its folder.

@@ -1,6 +1,6 @@
-"""Makes the folders `sd` and `xl` with random weights, and the reference results of diffusers for `runs.json`.
+"""Makes the folders `sd`, `xl` and `onnx` with random weights, and the reference results of diffusers for `runs.json`.
 
-Usage: python make.py, with the packages torch, transformers, diffusers 0.42.1, accelerate and pillow.
+Usage: python make.py, with the packages torch, transformers, diffusers 0.42.1, accelerate, onnx and pillow.
 """
 
 import json
@@ -13,6 +13,8 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image
+
+from export import export
 
 HERE = pathlib.Path(__file__).resolve().parent
 BETAS = dict(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear")
@@ -43,19 +45,19 @@ def rounded(model):
     return model.eval()
 
 
-def text_encoder(words, kind=transformers.CLIPTextModel, act="quick_gelu"):
+def text_encoder(words, kind=transformers.CLIPTextModel, act="quick_gelu", size=16):
     config = transformers.CLIPTextConfig(
-        vocab_size=words, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        max_position_embeddings=77, projection_dim=16, hidden_act=act,
+        vocab_size=words, hidden_size=size, intermediate_size=2 * size, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=77, projection_dim=size, hidden_act=act,
         bos_token_id=words - 2, eos_token_id=words - 1, pad_token_id=words - 1,
     )
     return rounded(kind(config))
 
 
-def vae():
+def vae(channels=8):
     blocks = dict(down_block_types=["DownEncoderBlock2D"] * 2, up_block_types=["UpDecoderBlock2D"] * 2)
     return rounded(diffusers.AutoencoderKL(
-        block_out_channels=[8, 16], norm_num_groups=4, latent_channels=4, sample_size=SIZE, **blocks,
+        block_out_channels=[channels, 2 * channels], norm_num_groups=4, latent_channels=4, sample_size=SIZE, **blocks,
     ))
 
 
@@ -69,7 +71,7 @@ def unet(**settings):
 
 
 def parts():
-    """The parts of Stable Diffusion 1 and of SDXL."""
+    """The parts of the folders by name."""
     torch.manual_seed(1)
     with tempfile.TemporaryDirectory() as folder:
         words, count = tokenizer(pathlib.Path(folder))
@@ -80,7 +82,10 @@ def parts():
     added = dict(addition_embed_type="text_time", addition_time_embed_dim=4, projection_class_embeddings_input_dim=40)
     xl["unet"] = unet(use_linear_projection=True, attention_head_dim=(2, 4), cross_attention_dim=32, **added)
     xl["scheduler"] = diffusers.EulerAncestralDiscreteScheduler(timestep_spacing="trailing", **BETAS)
-    return sd, xl
+    small = dict(vae=vae(4), text_encoder=text_encoder(count, size=8), tokenizer=words)
+    small["unet"] = unet(block_out_channels=(4, 8), cross_attention_dim=8)
+    small["scheduler"] = diffusers.EulerDiscreteScheduler(**BETAS)
+    return dict(sd=sd, xl=xl, onnx=small)
 
 
 def save(name, pipeline):
@@ -114,11 +119,38 @@ def result(name, pipeline, run, **inputs):
     picture.save(HERE / f"{name}.png")
 
 
+@torch.no_grad()
+def networks(name, parts):
+    """Writes the text embeddings of two prompts, and the output of the UNet for the second prompt at some time steps."""
+    encoders = [parts[part] for part in ["text_encoder", "text_encoder_2"] if part in parts]
+    words = encoders[0].config.vocab_size
+    ids = torch.full((2, 77), words - 1)
+    ids[:, 0] = words - 2
+    ids[:, 1:20] = torch.tensor([[(7 * i + 50 * row) % 300 for i in range(1, 20)] for row in range(2)])
+    texts = [encoder(ids, output_hidden_states=True) for encoder in encoders]
+    added = {}
+    if len(encoders) == 1:
+        embedding = texts[0].last_hidden_state
+    else:
+        embedding = torch.cat([text.hidden_states[-2] for text in texts], 2)
+        sizes = torch.tensor([[SIZE, SIZE, 0, 0, SIZE, SIZE]]).float()
+        added = dict(added_cond_kwargs=dict(text_embeds=texts[1].text_embeds[1:], time_ids=sizes))
+    sample = (torch.arange(4 * (SIZE // 2) ** 2) * 37 % 101 / 50 - 1).reshape(1, 4, SIZE // 2, SIZE // 2)
+    outputs = [parts["unet"](sample, step, embedding[1:], **added).sample for step in [1, 500, 999]]
+    np.save(HERE / f"{name}-embedding.npy", embedding.numpy())
+    np.save(HERE / f"{name}-unet.npy", torch.cat(outputs).numpy())
+
+
 def main():
-    sd, xl = parts()
+    folders = parts()
     bare = dict(safety_checker=None, feature_extractor=None, requires_safety_checker=False)
-    save("sd", diffusers.StableDiffusionPipeline(**sd, **bare))
-    save("xl", diffusers.StableDiffusionXLPipeline(**xl))
+    save("sd", diffusers.StableDiffusionPipeline(**folders["sd"], **bare))
+    save("xl", diffusers.StableDiffusionXLPipeline(**folders["xl"]))
+    with tempfile.TemporaryDirectory() as checkpoint:
+        diffusers.StableDiffusionPipeline(**folders["onnx"], **bare).save_pretrained(checkpoint)
+        export(checkpoint, HERE / "onnx", ["--half", "--small"])
+    for name in ["sd", "xl"]:
+        networks(name, folders[name])
     pixels = np.indices((SIZE, SIZE)).sum(0)[..., None] * np.array([1, 2, 3]) * 4 % 256
     image = Image.fromarray(pixels.astype(np.uint8))
     mask = Image.fromarray((np.indices((SIZE, SIZE))[0] > 12).astype(np.uint8) * 255)
@@ -130,13 +162,13 @@ def main():
         "dpm++2m-karras": diffusers.DPMSolverMultistepScheduler,
     }
     for name, run in json.loads((HERE / "runs.json").read_text()).items():
-        used = dict(sd if run["folder"] == "sd" else xl)
+        used = dict(folders[run["folder"]])
         if "scheduler" in run:
             curve = dict(use_karras_sigmas=True) if "karras" in run["scheduler"] else {}
             # As after loading the folder: diffusers replaces default values only of settings that no file states.
             config = json.loads((HERE / run["folder"] / "scheduler/scheduler_config.json").read_text())
             used["scheduler"] = classes[run["scheduler"]].from_config(config, **curve)
-        used |= bare if run["folder"] == "sd" else {}
+        used |= {} if run["folder"] == "xl" else bare
         kind = "StableDiffusion" + ("XL" if run["folder"] == "xl" else "")
         if "mask" in run:
             pipeline = getattr(diffusers, kind + "InpaintPipeline")(**used)

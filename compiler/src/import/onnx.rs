@@ -99,6 +99,9 @@ pub struct Options {
     /// Sample values of inputs by name. The shapes of samples fix symbols as `input_shapes` do. If the model is refused
     /// because values of an input decide shapes or conditions, a small sample becomes a constant.
     pub samples: BTreeMap<String, Array>,
+    /// True if the results of RandomNormal and RandomNormalLike become inputs with the names of the results: random numbers
+    /// with mean 0 and variance 1. Otherwise these operators are refused.
+    pub random_inputs: bool,
 }
 
 impl Default for Options {
@@ -110,6 +113,7 @@ impl Default for Options {
             shapes: BTreeMap::new(),
             constants: BTreeMap::new(),
             samples: BTreeMap::new(),
+            random_inputs: false,
         }
     }
 }

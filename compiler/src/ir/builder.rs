@@ -2,10 +2,12 @@
 //!
 //! Every method that adds a node infers the type of its result immediately, so errors name the node that caused them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::array::Array;
 use super::dim::Dim;
 use super::element::{BinaryFn, Element, UnaryFn};
-use super::graph::{Graph, NodeId};
+use super::graph::{Graph, NodeId, Replacement};
 use super::op::{
     Constant, Elementwise, Expand, Input, MatMul, Op, Reduce, Reshape, Slice, Softmax, Transpose,
 };
@@ -138,5 +140,37 @@ impl<'g> Builder<'g> {
         keepdims: bool,
     ) -> Result<NodeId> {
         self.add(Reduce { kind, axes, keepdims }, &[x])
+    }
+    /// Adds the nodes of another graph that its values `wanted` depend on. Returns the new values, in the order of `wanted`.
+    ///
+    /// `known` maps values of the other graph to values of this graph that replace them. The types of all added nodes are
+    /// inferred again, so a replacement may have another type. Inputs and states that are not in `known` are added as inputs
+    /// and states. The added nodes keep their names.
+    ///
+    /// # Errors
+    /// If an operator does not accept a replacement.
+    pub fn inline(
+        &mut self,
+        other: &Graph,
+        known: &BTreeMap<NodeId, NodeId>,
+        wanted: &[NodeId],
+    ) -> Result<Vec<NodeId>> {
+        let mut needed: BTreeSet<NodeId> = BTreeSet::new();
+        let mut stack = wanted.to_vec();
+        while let Some(id) = stack.pop() {
+            if !known.contains_key(&id) && needed.insert(id) {
+                stack.extend(other.operands(id));
+            }
+        }
+        let mut values = known.clone();
+        for id in other.topological().into_iter().filter(|id| needed.contains(id)) {
+            let node = other.node(id);
+            // Operands precede their users in a topological order.
+            let operands = other.operands(id).iter().filter_map(|o| values.get(o).copied()).collect();
+            let (op, epilogue) = (node.op.clone(), node.epilogue.clone());
+            let copy = Replacement { op, operands, arity: node.arity, epilogue };
+            values.insert(id, self.graph.add_fused(copy, &node.name)?);
+        }
+        Ok(wanted.iter().filter_map(|id| values.get(id).copied()).collect())
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Model {
     pub(crate) can_guide: bool,
     /// True if the UNet reads the mask and the masked image.
     pub(crate) inpaints: bool,
+    /// True if the bundle has the VAE encoder.
+    pub(crate) encodes_images: bool,
     /// True if the VAE encoder draws noise.
     pub(crate) encoder_draws: bool,
     /// True if the pipeline of the model in diffusers corrects outdated settings of the scheduler.
@@ -59,6 +61,9 @@ impl Model {
         let index: serde_json::Value = serde_json::from_slice(index)
             .map_err(|e| Error::File { file: "model_index.json", reason: e.to_string() })?;
         let class = index.get("_class_name").and_then(serde_json::Value::as_str).unwrap_or_default();
+        // Exports to ONNX may add a prefix to the class of the pipeline.
+        let class = ["ORT", "Onnx"].iter().find_map(|prefix| class.strip_prefix(prefix)).unwrap_or(class);
+        let encoder = session.function("encode_image").ok();
         Ok(Self {
             latent,
             sides,
@@ -67,7 +72,8 @@ impl Model {
             has_time_ids: has(encode, "time_ids"),
             can_guide: session.function("denoise").is_ok(),
             inpaints: has(start, "masked_image"),
-            encoder_draws: has(&function(session, "encode_image")?.inputs, "noise"),
+            encodes_images: encoder.is_some(),
+            encoder_draws: encoder.is_some_and(|encoder| has(&encoder.inputs, "noise")),
             corrects_scheduler: class.starts_with("StableDiffusion")
                 && !class.starts_with("StableDiffusionXL"),
             zeros_for_empty: index.get("force_zeros_for_empty_prompt").is_some_and(|v| v == true),

@@ -112,6 +112,11 @@ impl ImagePipeline {
         if request.mask.is_some() && request.image.is_none() {
             return Err(Error::Request("a mask needs an image; give both".into()));
         }
+        if request.image.is_some() && !self.model.encodes_images {
+            return Err(Error::Request(
+                "the model has no VAE encoder, so it makes pictures from texts only; leave out the image, or compile a folder with `vae_encoder`".into(),
+            ));
+        }
         if self.model.inpaints && request.mask.is_none() {
             return Err(Error::Request(
                 "the model paints parts of an image; give the image and a mask, or use a model without inpainting".into(),

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::folder::read_json;
 
 pub(crate) use text::TextConfig;
-pub(crate) use unet::{AddedTime, Level, UNetConfig};
+pub(crate) use unet::{AddedTime, Level, PerLevel, UNetConfig};
 pub(crate) use vae::{KlConfig, TinyConfig, VaeConfig};
 
 /// Reads a JSON object of a diffusers folder.

@@ -23,36 +23,30 @@ use driftc::ir::ops::reduce::ReduceKind;
 use driftc::ir::tensor::DType;
 use driftc::pass::Precision;
 
-use super::Parts;
-use super::config::VaeConfig;
+use super::networks::{NoiseInputs, PROMPTS, Parts, Prompts};
 use super::step::{COEFFICIENTS, HISTORY, Latents, coefficient, next_latent};
-use super::transformer::{CrossAttention, TextEmbedding, cross_attention_name};
-use super::unet::UNetInputs;
 use super::vae::clamped;
 use crate::blocks::scaled;
-use crate::function_graph::{dims, graph, state, store_rows};
-use crate::weights::Tensors;
+use crate::function_graph::{dims, graph, state};
 
-/// Number of prompts: the negative prompt, then the prompt.
-const PROMPTS: usize = 2;
 /// Number of time ids of SDXL: original size, crop and target size, each as height and width.
-const TIME_IDS: usize = 6;
-/// Name of the state with the embedding of the pooled text and the time ids.
-const ADDED: &str = "added";
+pub(super) const TIME_IDS: usize = 6;
 
 /// Returns the entry points of a diffusion model.
 ///
 /// # Errors
-/// If a weight is missing or has another shape.
+/// If a weight is missing or has another shape, or a network has other inputs than expected.
 pub(super) fn entry_points(parts: &Parts) -> Result<Vec<EntryPoint>> {
     let mut all = vec![entry("encode", encode(parts)?)];
-    if parts.unet.guidance.is_none() {
+    if !parts.takes_guidance {
         all.push(entry("denoise", denoise(parts, true)?));
     }
     all.push(entry("denoise_unguided", denoise(parts, false)?));
-    let precision = parts.vae.needs_f32().then_some(Precision::F32);
+    let precision = parts.vae_needs_f32.then_some(Precision::F32);
     all.push(EntryPoint { precision, ..entry("decode", decode(parts)?) });
-    all.push(EntryPoint { precision, ..entry("encode_image", encode_image(parts)?) });
+    if parts.encodes_images {
+        all.push(EntryPoint { precision, ..entry("encode_image", encode_image(parts)?) });
+    }
     for (name, graph) in [("start", start(parts)?), ("noise", noise(parts)?), ("latent", latent(parts)?)] {
         all.push(EntryPoint { precision: Some(Precision::F32), ..entry(name, graph) });
     }
@@ -63,98 +57,25 @@ fn entry(name: &str, graph: Graph) -> EntryPoint {
     EntryPoint { fixed_size: true, ..EntryPoint::new(name, graph) }
 }
 
-impl Parts {
-    /// Shape of the latent, `[1, channels, height, width]`.
-    fn latent(&self) -> [usize; 4] {
-        let [height, width] = self.sides.map(|side| side / self.vae.pixels());
-        [1, self.vae.latent_channels(), height, width]
-    }
-
-    /// True if the UNet takes the mask and the masked image as further channels of its input.
-    fn inpaints(&self) -> bool {
-        self.unet.inputs == 2 * self.vae.latent_channels() + 1
-    }
-}
-
-/// Names of the states that hold keys and values of a cross-attention.
-fn text_states(attention: &str) -> [String; 2] {
-    ["keys", "values"].map(|part| format!("{attention}.{part}"))
-}
-
-/// Keys and values of the text in the states that the function `encode` fills.
-struct TextStates {
-    /// First prompt, and number of prompts.
-    prompts: (usize, usize),
-    tokens: usize,
-}
-
-impl CrossAttention for TextStates {
-    fn keys_values(
-        &self,
-        g: &mut Builder<'_>,
-        _: &dyn Tensors,
-        name: &str,
-        channels: usize,
-    ) -> Result<[NodeId; 2]> {
-        let [keys, values] = text_states(name);
-        let mut read = |name: &str| {
-            let all = state(g, name, &[PROMPTS, self.tokens, channels])?;
-            prompts(g, all, self.prompts)
-        };
-        Ok([read(&keys)?, read(&values)?])
-    }
-}
-
-/// Adds a slice of the prompts of a tensor `[prompts, ..]`.
-fn prompts(g: &mut Builder<'_>, x: NodeId, (first, count): (usize, usize)) -> Result<NodeId> {
-    match count {
-        PROMPTS => Ok(x),
-        _ => g.slice(x, 0, first.into(), count.into()),
-    }
-}
-
-/// Text encoders, and the keys and values of each cross-attention.
+/// Text encoders, and all values of the UNet that depend on the text alone.
 fn encode(parts: &Parts) -> Result<Graph> {
     graph("encode", |g| {
-        let mut embeddings = Vec::new();
-        let mut pooled = None;
-        for (index, (config, weights)) in parts.text.iter().enumerate() {
+        let mut ids = Vec::new();
+        for index in 0..parts.text_encoders {
             let name = if index == 0 { "ids".to_string() } else { format!("ids_{}", index + 1) };
-            let ids = g.input(&name, DType::I32, dims(&[PROMPTS, parts.tokens]))?;
-            let text = config.build(g, &**weights, ids)?;
-            embeddings.push(if parts.unet.added.is_some() { text.penultimate } else { text.last });
-            if parts.unet.added.is_some() && weights.has("text_projection.weight") {
-                pooled = Some(config.pooled(g, &**weights, ids, text.last)?);
-            }
+            ids.push(g.input(&name, DType::I32, dims(&[PROMPTS, parts.tokens]))?);
         }
-        let mut text = match embeddings.as_slice() {
-            [one] => *one,
-            several => g.add(Concat { axis: 2 }, several)?,
-        };
-        if parts.unet.added.is_some() {
+        let (mut embedding, mut pooled) = parts.networks.encode_text(g, &ids)?;
+        let mut time_ids = None;
+        if parts.takes_time_ids {
             let scales = g.input("prompt_scales", DType::F32, dims(&[PROMPTS]))?;
-            text = scale_prompts(g, text, scales)?;
-            pooled = match pooled {
-                Some(pooled) => Some(scale_prompts(g, pooled, scales)?),
-                None => None,
-            };
-        }
-        for (transformer, channels, blocks) in parts.unet.transformers() {
-            for block in 0..blocks {
-                let name = cross_attention_name(&transformer, block);
-                let source = TextEmbedding(text);
-                let both = source.keys_values(g, &*parts.unet_weights, &name, channels)?;
-                for (name, value) in text_states(&name).iter().zip(both) {
-                    store_rows(g, name, value)?;
-                }
+            embedding = scale_prompts(g, embedding, scales)?;
+            if let Some(value) = pooled {
+                pooled = Some(scale_prompts(g, value, scales)?);
+                time_ids = Some(g.input("time_ids", DType::F32, dims(&[PROMPTS, TIME_IDS]))?);
             }
         }
-        if let (Some(added), Some(pooled)) = (parts.unet.added, pooled) {
-            let ids = g.input("time_ids", DType::F32, dims(&[PROMPTS, TIME_IDS]))?;
-            let added = parts.unet.embed_added(g, &*parts.unet_weights, added, pooled, ids)?;
-            store_rows(g, ADDED, added)?;
-        }
-        Ok(())
+        parts.networks.store_prompts(g, &Prompts { embedding, pooled, time_ids })
     })
 }
 
@@ -171,14 +92,13 @@ fn scale_prompts(g: &mut Builder<'_>, x: NodeId, scales: NodeId) -> Result<NodeI
 /// One step: UNet, guidance and scheduler.
 fn denoise(parts: &Parts, guided: bool) -> Result<Graph> {
     graph("denoise", |g| {
-        let unet = &parts.unet;
         let shape = parts.latent();
         let coefficients = g.input("coefficients", DType::F32, dims(&[COEFFICIENTS]))?;
         let coefficient = |g: &mut Builder<'_>, index| coefficient(g, coefficients, index);
         let latent = state(g, "latent", &shape)?;
         let scale = coefficient(g, 0)?;
         let mut sample = g.binary(BinaryFn::Mul, latent, scale)?;
-        if parts.inpaints() {
+        if parts.inpaints {
             let mask = state(g, "mask", &[1, 1, shape[2], shape[3]])?;
             let masked = state(g, "masked_image", &shape)?;
             sample = g.add(Concat { axis: 1 }, &[sample, mask, masked])?;
@@ -187,20 +107,10 @@ fn denoise(parts: &Parts, guided: bool) -> Result<Graph> {
         if guided {
             sample = g.add(Concat { axis: 0 }, &[sample, sample])?;
         }
-        let sample = g.cast(sample, parts.unet_weights.element())?;
-        let added = match unet.added {
-            Some(_) => {
-                let all = state(g, ADDED, &[PROMPTS, unet.time()])?;
-                Some(prompts(g, all, selected)?)
-            }
-            None => None,
-        };
-        let text = TextStates { prompts: selected, tokens: parts.tokens };
         let guidance = coefficient(g, 2)?;
         let timestep = coefficient(g, 1)?;
-        let inputs = UNetInputs { sample, timestep, guidance: Some(guidance), added, text: &text };
-        let noise = unet.build(g, &*parts.unet_weights, &inputs)?;
-        let mut noise = g.cast(noise, DType::F32)?;
+        let inputs = NoiseInputs { sample, timestep, guidance, prompts: selected };
+        let mut noise = parts.networks.predict_noise(g, &inputs)?;
         if guided {
             let half = |g: &mut Builder<'_>, i: i64| g.slice(noise, 0, Dim::known(i), Dim::known(1));
             let (negative, positive) = (half(g, 0)?, half(g, 1)?);
@@ -217,7 +127,7 @@ fn denoise(parts: &Parts, guided: bool) -> Result<Graph> {
             noise: state(g, "noise", &shape)?,
             image: state(g, "image", &shape)?,
             first_noise: state(g, "first_noise", &shape)?,
-            mask: match parts.inpaints() {
+            mask: match parts.inpaints {
                 true => None,
                 false => Some(state(g, "mask", &[1, 1, height, width])?),
             },
@@ -257,7 +167,7 @@ fn start(parts: &Parts) -> Result<Graph> {
             ("first_noise", noise),
             ("history", history),
         ];
-        if parts.inpaints() {
+        if parts.inpaints {
             stores.push(("masked_image", g.input("masked_image", DType::F32, dims(&shape))?));
         }
         for (name, value) in stores {
@@ -291,22 +201,10 @@ fn decode(parts: &Parts) -> Result<Graph> {
         let latent = state(g, "latent", &parts.latent())?;
         // Keeps the type of the state.
         g.graph.add_store("latent", latent);
-        let w = &*parts.vae_weights;
-        let latent = g.cast(latent, w.element())?;
-        let image = match &parts.vae {
-            VaeConfig::Kl(config) => {
-                let scale = 1.0 / config.scaling_factor;
-                let shift = config.shift_factor.unwrap_or(0.0);
-                let latent = g.unary(UnaryFn::Affine { scale, shift }, latent)?;
-                config.decode(g, w, latent)?
-            }
-            VaeConfig::Tiny(config) => {
-                let latent = scaled(g, latent, 1.0 / config.scaling_factor)?;
-                config.decode(g, w, latent)?
-            }
-        };
+        let (scale, shift) = parts.latent_scale;
+        let latent = g.unary(UnaryFn::Affine { scale: 1.0 / scale, shift }, latent)?;
+        let image = parts.networks.decode(g, latent)?;
         g.name = "picture".into();
-        let image = g.cast(image, DType::F32)?;
         let image = g.unary(UnaryFn::Affine { scale: 0.5, shift: 0.5 }, image)?;
         let image = clamped(g, image, 0.0, 1.0)?;
         let image = scaled(g, image, 255.0)?;
@@ -324,26 +222,10 @@ fn encode_image(parts: &Parts) -> Result<Graph> {
         let [height, width] = parts.sides;
         let image = g.input("image", DType::F32, dims(&[1, height, width, 3]))?;
         let image = g.transpose(image, vec![0, 3, 1, 2])?;
-        let w = &*parts.vae_weights;
-        let image = g.cast(image, w.element())?;
-        let latent = match &parts.vae {
-            VaeConfig::Kl(config) => {
-                let noise = g.input("noise", DType::F32, dims(&parts.latent()))?;
-                let latents = config.encode(g, w, image)?;
-                let mean = g.cast(latents.mean, DType::F32)?;
-                let deviation = g.cast(latents.deviation, DType::F32)?;
-                let noise = g.binary(BinaryFn::Mul, deviation, noise)?;
-                let latent = g.binary(BinaryFn::Add, mean, noise)?;
-                let scale = config.scaling_factor;
-                let shift = -config.shift_factor.unwrap_or(0.0) * scale;
-                g.unary(UnaryFn::Affine { scale, shift }, latent)?
-            }
-            VaeConfig::Tiny(config) => {
-                let latent = config.encode(g, w, image)?;
-                let latent = g.cast(latent, DType::F32)?;
-                scaled(g, latent, config.scaling_factor)?
-            }
-        };
+        let draw = |g: &mut Builder<'_>| g.input("noise", DType::F32, dims(&parts.latent()));
+        let latent = parts.networks.encode_image(g, image, &draw)?;
+        let (scale, shift) = parts.latent_scale;
+        let latent = g.unary(UnaryFn::Affine { scale, shift: -shift * scale }, latent)?;
         g.graph.add_output("latent", latent);
         Ok(())
     })

@@ -105,7 +105,8 @@ impl UNetConfig {
         let step = g.reshape(inputs.timestep, vec![Dim::known(1), Dim::known(1)])?;
         let mut y = waves(g, w, step, self.waves())?;
         if let (Some(width), Some(guidance)) = (self.guidance, inputs.guidance) {
-            let condition = embed_guidance(g, w, guidance, width)?;
+            let condition = embed_guidance(g, guidance, width)?;
+            let condition = g.cast(condition, w.element())?;
             let condition =
                 linear_without_bias(g, w, "time_embedding.cond_proj", condition, width, self.waves())?;
             y = g.binary(BinaryFn::Add, y, condition)?;
@@ -154,7 +155,10 @@ fn two_layers(
 }
 
 /// Adds the embedding `[1, width]` of the guidance: sines, then cosines of 1000 times the guidance minus 1.
-fn embed_guidance(g: &mut Builder<'_>, w: &dyn Tensors, guidance: NodeId, width: usize) -> Result<NodeId> {
+///
+/// # Errors
+/// If the guidance is no f32.
+pub(super) fn embed_guidance(g: &mut Builder<'_>, guidance: NodeId, width: usize) -> Result<NodeId> {
     g.name = "guidance_proj".into();
     let guidance = g.reshape(guidance, vec![Dim::known(1), Dim::known(1)])?;
     let scaled = g.unary(UnaryFn::Affine { scale: 1000.0, shift: -1000.0 }, guidance)?;
@@ -166,7 +170,7 @@ fn embed_guidance(g: &mut Builder<'_>, w: &dyn Tensors, guidance: NodeId, width:
         let zero = g.constant(&Array::f32(&[1, 1], vec![0.0]))?;
         waves = g.add(Concat { axis: 1 }, &[waves, zero])?;
     }
-    g.cast(waves, w.element())
+    Ok(waves)
 }
 
 /// Adds cosines, then sines `[n, count]` of numbers `[n, 1]`. The numbers are f32, because the time step goes up to 1000.

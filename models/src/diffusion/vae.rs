@@ -8,6 +8,7 @@ use driftc::ir::builder::Builder;
 use driftc::ir::dim::Dim;
 use driftc::ir::graph::NodeId;
 use driftc::ir::op::{BinaryFn, UnaryFn};
+use driftc::ir::tensor::DType;
 
 use super::config::KlConfig;
 use super::image::{resnet, upsample};
@@ -22,8 +23,36 @@ const LOG_VARIANCE: (f32, f32) = (-30.0, 20.0);
 
 /// Mean and standard deviation of the latents of an image, `[1, channels, height, width]`.
 pub(crate) struct Distribution {
-    pub(crate) mean: NodeId,
-    pub(crate) deviation: NodeId,
+    mean: NodeId,
+    deviation: NodeId,
+}
+
+impl Distribution {
+    /// Adds the distribution with parameters `[1, 2 * channels, height, width]`: means, then logarithms of variances.
+    ///
+    /// # Errors
+    /// If the parameters are no floats, or have fewer channels.
+    pub(crate) fn new(g: &mut Builder<'_>, parameters: NodeId, channels: usize) -> Result<Self> {
+        g.name = "latent".into();
+        let channels = Dim::from(channels);
+        let mean = g.slice(parameters, 1, Dim::known(0), channels.clone())?;
+        let log_variance = g.slice(parameters, 1, channels.clone(), channels)?;
+        let (low, high) = LOG_VARIANCE;
+        let log_variance = clamped(g, log_variance, low, high)?;
+        let half = g.unary(UnaryFn::Affine { scale: 0.5, shift: 0.0 }, log_variance)?;
+        Ok(Self { mean, deviation: g.unary(UnaryFn::Exp, half)? })
+    }
+
+    /// Adds the latent that random numbers from a normal distribution stand for, f32.
+    ///
+    /// # Errors
+    /// If the random numbers have another shape.
+    pub(crate) fn draw(&self, g: &mut Builder<'_>, noise: NodeId) -> Result<NodeId> {
+        let mean = g.cast(self.mean, DType::F32)?;
+        let deviation = g.cast(self.deviation, DType::F32)?;
+        let noise = g.binary(BinaryFn::Mul, deviation, noise)?;
+        g.binary(BinaryFn::Add, mean, noise)
+    }
 }
 
 impl KlConfig {
@@ -75,14 +104,7 @@ impl KlConfig {
         if self.use_quant_conv {
             x = conv(g, w, "quant_conv", x, 2 * self.latent_channels, ConvWindow::with_kernel(1))?;
         }
-        g.name = "latent".into();
-        let channels = Dim::from(self.latent_channels);
-        let mean = g.slice(x, 1, Dim::known(0), channels.clone())?;
-        let log_variance = g.slice(x, 1, channels.clone(), channels)?;
-        let (low, high) = LOG_VARIANCE;
-        let log_variance = clamped(g, log_variance, low, high)?;
-        let half = g.unary(UnaryFn::Affine { scale: 0.5, shift: 0.0 }, log_variance)?;
-        Ok(Distribution { mean, deviation: g.unary(UnaryFn::Exp, half)? })
+        Distribution::new(g, x, self.latent_channels)
     }
 
     fn resnet(

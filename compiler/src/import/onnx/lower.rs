@@ -6,6 +6,7 @@
 mod interface;
 mod model_error;
 mod nested;
+mod random;
 mod replaced_batch;
 mod scope;
 mod unroll;
@@ -55,6 +56,8 @@ struct Lowerer<'m> {
     narrowing: Narrowing,
     /// Declared number of items of a batch and the size that replaces it, if the options replace sizes of inputs.
     batch: Option<(i64, Dim)>,
+    /// True if random numbers become inputs.
+    random_inputs: bool,
     /// Refused nodes.
     refused: Vec<Unsupported>,
     /// Number of nodes lowered so far.
@@ -132,6 +135,7 @@ pub(super) fn lower_model(
         computed: BTreeSet::new(),
         narrowing: Narrowing::new(options),
         batch: None,
+        random_inputs: options.random_inputs,
         refused: Vec::new(),
         nodes: 0,
         calls: Vec::new(),
@@ -239,6 +243,7 @@ impl<'m> Lowerer<'m> {
                     Err(reason) => Err(reason),
                 }
             }
+            None if self.takes_random_input(node) => self.lower_random(node, &operands, &attributes),
             None => self.lower_operator(node, &name, &operands, &attributes, scope),
         };
         match result {

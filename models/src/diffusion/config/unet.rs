@@ -22,7 +22,7 @@ pub(crate) enum PerLevel {
 
 impl PerLevel {
     /// Returns the number of each level. `None` if the list has another length.
-    fn expand(&self, levels: usize) -> Option<Vec<usize>> {
+    pub(crate) fn expand(&self, levels: usize) -> Option<Vec<usize>> {
         match self {
             Self::One(value) => Some(vec![*value; levels]),
             Self::Each(values) => (values.len() == levels).then(|| values.clone()),

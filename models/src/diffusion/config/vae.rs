@@ -164,6 +164,14 @@ impl VaeConfig {
         1 << (levels - 1)
     }
 
+    /// Factor of the latent after the encoder, and the shift that is subtracted before.
+    pub(crate) fn latent_scale(&self) -> (f32, f32) {
+        match self {
+            Self::Kl(config) => (config.scaling_factor, config.shift_factor.unwrap_or(0.0)),
+            Self::Tiny(config) => (config.scaling_factor, 0.0),
+        }
+    }
+
     /// True if f16 cannot hold the values inside of the VAE.
     pub(crate) fn needs_f32(&self) -> bool {
         matches!(self, Self::Kl(config) if config.force_upcast)

@@ -162,13 +162,19 @@ fn checkpoint_files(path: &Path) -> Result<Vec<FileReport>> {
     }
     let mut files = Vec::new();
     let parts = drift_models::diffusion_folders(path);
+    let is_onnx = drift_models::is_onnx_diffusion_folder(path);
     for part in if parts.is_empty() { vec![""] } else { parts } {
         let folder = path.join(part);
         let entries = std::fs::read_dir(&folder).map_err(|e| Failure::file(&folder, &e))?;
         let mut names: Vec<String> =
             entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-        names.retain(|name| name.ends_with(".safetensors"));
+        names.retain(|name| name.ends_with(".safetensors") || (is_onnx && name.ends_with(".onnx")));
         names.sort();
+        if is_onnx {
+            for name in names.clone() {
+                names.extend(onnx::summary(&folder.join(name))?.external);
+            }
+        }
         files.extend(names.into_iter().map(|name| {
             let shown = if part.is_empty() { name.clone() } else { format!("{part}/{name}") };
             file(shown, &folder.join(name))
