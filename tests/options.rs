@@ -241,7 +241,7 @@ fn weights_that_are_not_quantized_are_named() {
     let compile = ["compile", &m, "-t", &t, "-o", &bundle, "--weights", "q8"];
     place.refused(
         &compile,
-        &["--weights q8 quantizes no weight", "convolution filters (432 B) are not quantized"],
+        &["--weights q8 quantizes no weight", "filters of few channels (432 B) are not quantized"],
     );
     let mut with_head = conv(&["1", "3", "8", "8"], 4);
     let g = with_head.graph.as_mut().unwrap();
@@ -251,7 +251,7 @@ fn weights_that_are_not_quantized_are_named() {
     let m = place.model("head.onnx", &with_head);
     let (_, err) = place.done(&["compile", &m, "-t", &t, "-o", &bundle, "--weights", "q8"]);
     assert!(err.contains("--weights q8 changes 1 of 2 float constants: 128 B of 560 B"), "{err}");
-    assert!(err.contains("convolution filters (432 B) are not quantized"), "{err}");
+    assert!(err.contains("filters of few channels (432 B) are not quantized"), "{err}");
 }
 
 #[test]

@@ -21,10 +21,14 @@ use driftc::ir::eval::eval;
 use driftc::ir::graph::{Graph, Replacement};
 use driftc::ir::graph_text::{parse, print};
 use driftc::ir::op::{Op, Softmax};
+use driftc::ir::ops::constant::random;
+use driftc::ir::tensor::DType;
 use driftc::layouts::weigh;
 use driftc::passes::{Changes, Context, Options, PIPELINE, Pass, Precision, run_pass, run_pipeline};
 use driftc::plan::Alternatives;
 use driftc::plan::estimate::Costs;
+use driftc::quantize::calibration::Calibration;
+use driftc::quantize::{self, Weights};
 use driftc::target::TargetProfile;
 
 /// Target profile of random graphs, and of cases that name no profile.
@@ -360,4 +364,37 @@ fn text_of_every_stage_reads_back() {
         read > 150,
         "only {read} graph texts could be parsed; the others have hashes instead of the elements of large constants"
     );
+}
+
+/// Quantized filters stay quantized if a batch normalization is folded into them.
+#[test]
+fn scales_are_folded_into_quantized_filters() {
+    let text = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,32,6,5]}
+%1 = constant {"dtype":"f32","shape":[16,32,3,3],"random":1}
+%2 = conv %0 %1 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+%3 = constant {"dtype":"f32","shape":[16,1,1],"random":2}
+%4 = mul %2 %3
+%5 = constant {"dtype":"f32","shape":[16,1,1],"random":3}
+%6 = add %4 %5
+output "y" %6
+"#;
+    let given = parse(text).unwrap();
+    let mut graph = given.clone();
+    quantize::run([&mut graph], Weights::Q8, &Calibration::default()).unwrap();
+    let pass = PIPELINE.iter().find(|pass| pass.name == "fold-batch-norm").unwrap();
+    let target = TargetProfile::load(TARGET).unwrap();
+    let context = Context { target: &target, precision: Precision::F32 };
+    run_pass(&mut graph, pass, &context, false).unwrap();
+    let constants = graph.ids().into_iter().filter_map(|id| graph.constant(id));
+    let mut encodings: Vec<String> = constants.map(|constant| constant.encoding.to_string()).collect();
+    encodings.sort();
+    assert_eq!(encodings, ["f32", "u8 in groups of 288 from f32"]);
+    assert_eq!(graph.ids().len(), 4, "the scale and the shift are folded");
+    let inputs = BTreeMap::from([("x".to_string(), random(DType::F32, &[1, 32, 6, 5], 4))]);
+    let [want, got] = [&given, &graph].map(|graph| eval(graph, &inputs).unwrap().remove(0).1);
+    // Rounding 288 filter weights to 8 bits changes each result by less than this fraction of the largest result.
+    let tolerance = 0.01 * want.floats().unwrap().iter().fold(0f32, |a, v| a.max(v.abs()));
+    let pairs = want.floats().unwrap().iter().zip(got.floats().unwrap());
+    assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() <= tolerance));
 }

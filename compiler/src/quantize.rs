@@ -1,8 +1,9 @@
 //! Quantizes the weights of a model before compilation, without a device and without data.
 //!
-//! This step quantizes float matrices that are second operands of matmuls, and embedding tables. Each of their constants keeps
-//! its bytes and gets an encoding that states how to quantize them ([`QuantizedOnRead`]). Quantized values are computed while the
-//! bundle is written, so memory does not grow with the model. Biases, norms, position tables and expert routers stay floats.
+//! This step quantizes float matrices that are second operands of matmuls, filters of dense convolutions, and embedding tables.
+//! Each of their constants keeps its bytes and gets an encoding that states how to quantize them ([`QuantizedOnRead`]). Quantized
+//! values are computed while the bundle is written, so memory does not grow with the model. Biases, norms, position tables,
+//! expert routers and filters of few channels stay floats.
 
 pub mod caches;
 pub mod calibration;
@@ -13,19 +14,19 @@ use std::sync::Arc;
 
 use crate::error::{Error, OpError, Result};
 use crate::ir::array::strides;
-use crate::ir::encoding::{Encoding, QuantScheme, QuantizedOnRead};
+use crate::ir::encoding::{ChannelFactors, Encoding, MatrixLayout, QuantScheme, QuantizedOnRead};
 use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Constant, Element, Elementwise, Op};
 use crate::ir::tensor::DType;
 use crate::pass::Changes;
 use calibration::Calibration;
-use weights::{output_axis, scheme};
+use weights::{filter_scheme, is_quantizable_filter, output_axis, scheme};
 
 pub use weights::Weights;
 
-/// Quantized forms of constants, so that a constant is quantized once. The key is the constant's byte range in the file, its
-/// sizes and strides, the number of bits, and the address of its calibration factors.
-type QuantizedConstants = BTreeMap<((usize, usize), [usize; 4], usize, [usize; 2]), Encoding>;
+/// Quantized forms of constants, so that a constant is quantized once. The key is the constant's byte range in the file, the
+/// sizes and strides of its matrix, the number of bits, and the address of its calibration factors.
+type QuantizedConstants = BTreeMap<((usize, usize), Vec<usize>, usize, [usize; 2]), Encoding>;
 
 /// Quantizes the weights of all graphs of one model with the factors of a calibration. A constant that several graphs use is
 /// quantized once. Returns the changes of only the first graph that has changes, because all graphs have equal weights.
@@ -40,7 +41,11 @@ pub fn run<'a>(
     let mut known = QuantizedConstants::new();
     let mut all = Changes::default();
     for graph in graphs {
-        let changes = quantize_graph(graph, weights, calibration, &mut known)?;
+        let mut changes = quantize_matrices(graph, weights, calibration, &mut known)?;
+        // Filters have the type of the image, so f16 applies to them only with `--precision f16`.
+        if weights != Weights::F16 {
+            quantize_filters(graph, weights, &mut known, &mut changes)?;
+        }
         if all.count == 0 {
             all = changes;
         }
@@ -48,7 +53,8 @@ pub fn run<'a>(
     Ok(all)
 }
 
-fn quantize_graph(
+/// Quantizes second operands of matmuls, and embedding tables.
+fn quantize_matrices(
     graph: &mut Graph,
     weights: Weights,
     calibration: &Calibration,
@@ -101,7 +107,7 @@ fn quantize_graph(
             |list: &Option<Arc<Vec<f32>>>| list.as_ref().map_or(0, |list| Arc::as_ptr(list) as usize);
         let key = (
             (constant.bytes.as_ptr() as usize, constant.bytes.len()),
-            [size, other, stride, step],
+            vec![size, other, stride, step],
             scheme.bits,
             [address(&factors.rows), address(&factors.columns)],
         );
@@ -109,7 +115,7 @@ fn quantize_graph(
             Some(stored) => stored.clone(),
             None => {
                 let Some(dtype) = constant.encoding.plain_dtype() else { continue };
-                let layout = ([size, other], [stride, step]);
+                let layout = MatrixLayout::from_strides([size, other], [stride, step]);
                 let rounded = QuantizedOnRead::with_factors(dtype, &constant.bytes, layout, scheme, factors);
                 let rounded = rounded.map_err(|e| Error::internal("quantize", format!("`{name}`: {e}")))?;
                 let stored = Encoding::QuantizedOnRead(rounded.into());
@@ -127,6 +133,53 @@ fn quantize_graph(
         changes.note(graph, id, what);
     }
     Ok(changes)
+}
+
+/// Quantizes the filters of dense convolutions, as matrices with one row per output channel. The columns of a row are in
+/// the order tap, input channel, so that kernels read neighboring input channels together.
+fn quantize_filters(
+    graph: &mut Graph,
+    weights: Weights,
+    known: &mut QuantizedConstants,
+    changes: &mut Changes,
+) -> Result<()> {
+    for id in graph.ids() {
+        let Some(constant) = graph.constant(id).filter(|_| is_quantizable_filter(graph, id)).cloned() else {
+            continue;
+        };
+        let name = graph.node(id).name.clone();
+        let fail = |e: OpError| Error::internal("quantize", format!("`{name}`: {e}"));
+        let element_strides = constant.strides.clone().unwrap_or_else(|| strides(&constant.shape));
+        let (Some(dtype), Some(layout)) =
+            (constant.encoding.plain_dtype(), MatrixLayout::from_filters(&constant.shape, &element_strides))
+        else {
+            continue;
+        };
+        let scheme = filter_scheme(weights, layout.block_columns);
+        let key = (
+            (constant.bytes.as_ptr() as usize, constant.bytes.len()),
+            [layout.rows, layout.blocks, layout.block_columns].into_iter().chain(layout.strides).collect(),
+            scheme.bits,
+            [0; 2],
+        );
+        let stored = match known.get(&key) {
+            Some(stored) => stored.clone(),
+            None => {
+                let factors = ChannelFactors::default();
+                let rounded = QuantizedOnRead::with_factors(dtype, &constant.bytes, layout, scheme, factors);
+                let stored = Encoding::QuantizedOnRead(rounded.map_err(fail)?.into());
+                known.insert(key, stored.clone());
+                stored
+            }
+        };
+        let size = vec![layout.rows, layout.blocks * layout.block_columns];
+        let matrix = Constant::encoded(size, stored, constant.bytes.clone()).map_err(fail)?;
+        let Some(filters) = matrix.as_filters(&constant.shape) else { continue };
+        let what = filters.encoding.to_string();
+        replace(graph, id, filters)?;
+        changes.note(graph, id, what);
+    }
+    Ok(())
 }
 
 /// Checks that the group size of a quantization scheme divides the number of inputs of a matmul.
@@ -166,7 +219,7 @@ fn replace(graph: &mut Graph, id: NodeId, constant: Constant) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Calibration, Weights, run};
+    use super::{Calibration, Constant, Graph, Weights, run};
     use crate::ir::graph_text;
 
     const GRAPH: &str = r#"
@@ -184,6 +237,48 @@ mod tests {
 %11 = matmul %9 %10 {"trans_a":false,"trans_b":false}
 output "y" %11
 "#;
+
+    const FILTERS: &str = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,64,9,7]}
+%1 = constant {"dtype":"f32","shape":[48,64,3,2],"random":1} "dense"
+%2 = conv %0 %1 {"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1}
+%3 = constant {"dtype":"f32","shape":[32,48,1,1],"random":2} "pointwise"
+%4 = conv %2 %3 {"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1}
+%5 = constant {"dtype":"f32","shape":[32,1,3,3],"random":3} "depthwise"
+%6 = conv %4 %5 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":32}
+%7 = constant {"dtype":"f32","shape":[4,32,3,3],"random":4} "few outputs"
+%8 = conv %6 %7 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+%9 = constant {"dtype":"f32","shape":[32,4,3,3],"random":5} "few inputs"
+%10 = conv %8 %9 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+output "y" %10
+"#;
+
+    #[test]
+    fn filters_of_dense_convolutions_are_quantized() {
+        for (text, dense, pointwise) in [
+            ("q8", "u8 in groups of 384 from f32", "u8 in groups of 48 from f32"),
+            ("q844", "u8 in groups of 384 from f32", "u8 in groups of 48 from f32"),
+            ("w4:64", "u4 in groups of 64 from f32", "u8 in groups of 48 from f32"),
+            ("f16", "f32", "f32"),
+        ] {
+            let mut graph = graph_text::parse(FILTERS).unwrap();
+            let constants = |graph: &Graph| -> Vec<Constant> {
+                graph.ids().into_iter().filter_map(|id| graph.constant(id).cloned()).collect()
+            };
+            let before = constants(&graph);
+            run([&mut graph], text.parse().unwrap(), &Calibration::default()).unwrap();
+            let after = constants(&graph);
+            let stored: Vec<String> = after.iter().map(|c| c.encoding.to_string()).collect();
+            assert_eq!(stored, [dense, pointwise, "f32", "f32", "f32"], "{text}");
+            for (a, b) in before.iter().zip(&after) {
+                assert_eq!(a.shape, b.shape);
+                let (a, b) = (a.to_array().unwrap(), b.to_array().unwrap());
+                let step = if text == "w4:64" { 0.5 / 7.0 } else { 0.5 / 127.0 };
+                let mut pairs = a.floats().unwrap().iter().zip(b.floats().unwrap());
+                assert!(pairs.all(|(a, b)| (a - b).abs() <= step * 1.01), "{text}");
+            }
+        }
+    }
 
     #[test]
     fn weights_are_quantized_by_their_role() {

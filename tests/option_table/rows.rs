@@ -128,7 +128,7 @@ const fn storage_options(
             commands,
             "--weights",
             ["--weights q8"; 4],
-            [warns(checked, "convolution filters (432 B) are not quantized"), lm, lm, bundle],
+            [warns(checked, "filters of few channels (432 B) are not quantized"), lm, lm, bundle],
         ),
         row(
             commands,

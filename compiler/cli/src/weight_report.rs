@@ -88,9 +88,13 @@ impl WeightSizes {
             })
         };
         let has_quantized = graphs.iter().zip(&self.0).any(quantized);
-        let mut reasons = vec!["only weights of matmuls and embeddings are quantized".to_owned()];
+        let mut reasons =
+            vec!["only weights of matmuls, dense convolutions and embeddings are quantized".to_owned()];
         if filters > 0 {
-            reasons.push(format!("convolution filters ({}) are not quantized", bytes(filters)));
+            reasons.push(format!(
+                "grouped filters and filters of few channels ({}) are not quantized",
+                bytes(filters)
+            ));
         }
         if has_quantized {
             reasons.push("weights that the file stores quantized stay as they are".to_owned());

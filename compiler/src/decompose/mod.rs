@@ -19,6 +19,7 @@
 //! To add a decomposition, add a file here and a line in [`DECOMPOSITIONS`].
 
 pub mod dequantize;
+pub mod dequantize_filters;
 pub(crate) mod params;
 pub mod separable;
 pub mod split_k;
@@ -57,6 +58,7 @@ pub const DECOMPOSITIONS: &[Decomposition] = &[
     separable::DECOMPOSITION,
     whole_groups::DECOMPOSITION,
     dequantize::DECOMPOSITION,
+    dequantize_filters::DECOMPOSITION,
 ];
 
 /// A rewrite of one kind of node into other nodes.

@@ -90,7 +90,10 @@ fn conv_pair(graph: &Graph, id: NodeId) -> Option<ConvPair<'_>> {
     let operands: Vec<NodeId> = graph.operands(id).into_iter().take(node.arity).collect();
     let [first, matrix, ..] = operands.as_slice() else { return None };
     let axes = node.tensor.rank().checked_sub(2)?;
-    let one_tap = graph.constant(*matrix)?.shape.iter().skip(2).all(|taps| *taps == 1);
+    let matrix = graph.constant(*matrix)?;
+    // The kernels pack both filters, which would store quantized filters as floats.
+    let one_tap =
+        matrix.shape.iter().skip(2).all(|taps| *taps == 1) && matrix.encoding.quant_format().is_none();
     let plain = Conv { dilations: vec![1; axes], ..op.clone() } == SeparableConv::pointwise(axes);
     let Op::Conv(depthwise) = graph.op(*first) else { return None };
     let filters = graph.constant(*graph.operands(*first).get(1)?)?;

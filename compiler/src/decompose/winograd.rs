@@ -81,8 +81,9 @@ fn conv_3x3(graph: &Graph, id: NodeId) -> Option<Conv3x3<'_>> {
     let operands: Vec<NodeId> = graph.operands(id).into_iter().take(node.arity).collect();
     let filters = graph.constant(*operands.get(1)?)?;
     let [_, _, 3, 3] = filters.shape.as_slice() else { return None };
-    // Floats only: intermediate values of an integer transform would not fit into 8 bits.
-    let float = filters.dtype.is_float();
+    // Intermediate values of an integer transform would not fit into 8 bits. Transformed filters are floats, so quantized
+    // filters would need more memory than without quantization.
+    let float = filters.dtype.is_float() && filters.encoding.quant_format().is_none();
     let plain = float && op.group == 1 && op.strides == [1, 1] && op.dilations == [1, 1];
     plain.then_some(Conv3x3 { op, filters, operands })
 }

@@ -9,11 +9,13 @@ mod bytes;
 mod chunk;
 mod group_quantized;
 mod kinds;
+mod matrix_layout;
 mod quant_format;
 mod quantized_on_read;
 
 pub use blocks::BlockKind;
 pub use group_quantized::{GroupQuantized, PackedValues, PackingOrder, Scales, ZeroPoints};
 pub use kinds::{Encoding, Stack, StackMember};
+pub use matrix_layout::MatrixLayout;
 pub use quant_format::QuantFormat;
 pub use quantized_on_read::{ChannelFactors, QuantScheme, QuantizedOnRead};

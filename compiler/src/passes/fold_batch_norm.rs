@@ -9,7 +9,7 @@
 //! A batch normalization becomes such a scale and shift. So does any other scale per channel or per tensor. After a
 //! convolution or transposed convolution, scale and shift are folded. Before a convolution with padding, only the scale
 //! is folded, because padded zeros are not shifted. A matmul has no bias: its shifts stay an epilogue. Weights with
-//! another user are not folded, because they would be stored twice.
+//! another user are not folded, because they would be stored twice. Quantized filters are scaled before they are quantized.
 
 use super::matching::{
     add_floats, affine, binary, floats, name, plain, rewrite, same_type_and_shape, single_use, splat,
@@ -18,7 +18,7 @@ use super::{Changes, Context};
 use crate::error::Result;
 use crate::ir::array::count;
 use crate::ir::graph::{Graph, NodeId};
-use crate::ir::op::{BinaryFn, Op};
+use crate::ir::op::{BinaryFn, Conv, Op};
 
 /// Folds constant scales and shifts into the weights and bias of convolutions and matmuls.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
@@ -228,6 +228,9 @@ fn scale_weights(
     if !single_use(graph, weights) {
         return Ok(None);
     }
+    if let Some(scaled) = scale_before_quantization(graph, op, weights, scale, side)? {
+        return Ok(Some(scaled));
+    }
     let Some((shape, mut values)) = floats(graph, weights) else { return Ok(None) };
     let Some(channels) = channels(op, &shape, side) else { return Ok(None) };
     for (i, v) in values.iter_mut().enumerate() {
@@ -236,6 +239,25 @@ fn scale_weights(
     }
     let (dtype, name) = (graph.tensor(weights).dtype, name(graph, weights));
     add_floats(graph, dtype, &shape, values, &name).map(Some)
+}
+
+/// Multiplies the filters of a dense convolution by the elements of `scale` before they are quantized. Returns `None` if the
+/// weights are not quantized while they are read.
+fn scale_before_quantization(
+    graph: &mut Graph,
+    op: &Op,
+    weights: NodeId,
+    scale: &[f32],
+    side: Side,
+) -> Result<Option<NodeId>> {
+    let (Op::Conv(Conv { group: 1, .. }), Some(filters)) = (op, graph.constant(weights)) else {
+        return Ok(None);
+    };
+    let Some(scaled) = filters.scaled_filters(scale, usize::from(side == Side::Input)) else {
+        return Ok(None);
+    };
+    let name = name(graph, weights);
+    graph.add_constant(scaled, &name).map(Some)
 }
 
 /// Map from the flat index of a weight to its channel: the index along one axis, plus an offset for the group to which

@@ -21,7 +21,7 @@ use crate::content::Content;
 use crate::error::{Error, OpError, Result};
 use crate::ir::array::Array;
 use crate::ir::builder::Builder;
-use crate::ir::encoding::{ChannelFactors, Encoding, QuantScheme, QuantizedOnRead};
+use crate::ir::encoding::{ChannelFactors, Encoding, MatrixLayout, QuantScheme, QuantizedOnRead};
 use crate::ir::eval::trace;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{BinaryFn, Constant, Element, Elementwise, Input, Op};
@@ -264,7 +264,7 @@ impl WeightSample {
     /// quantization. `squares` are the sums of squares of the matmul's inputs.
     fn squared_error(&self, factors: &Arc<Vec<f32>>, squares: &[f64]) -> std::result::Result<f64, OpError> {
         let multiplied = ChannelFactors { rows: None, columns: Some(Arc::clone(factors)) };
-        let layout = (self.size, [self.size[1], 1]);
+        let layout = MatrixLayout::from_strides(self.size, [self.size[1], 1]);
         let rounded =
             QuantizedOnRead::with_factors(DType::F32, &self.bytes, layout, self.scheme, multiplied)?;
         let stored = Encoding::QuantizedOnRead(rounded.into());

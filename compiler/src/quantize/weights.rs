@@ -12,17 +12,24 @@ use crate::ir::tensor::DType;
 /// Default group size of the weight format `w4`.
 const GROUP: usize = 128;
 
+/// Minimum number of input channels and of output channels of quantized convolution filters. With fewer channels, scales
+/// and padding take a large part of the memory.
+const MIN_FILTER_CHANNELS: [usize; 2] = [32, 16];
+/// The number of input channels of quantized convolution filters is a multiple of this number, so that no packed word has
+/// values of two taps.
+const FILTER_CHANNEL_MULTIPLE: usize = 8;
+
 /// Storage format of a model's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weights {
     /// f16.
     F16,
-    /// 8 bits for each weight, with a scale for each output of a matmul.
+    /// 8 bits for each weight, with a scale for each output of a matmul or convolution.
     Q8,
-    /// 8 bits for each weight of attention and 4 bits for each other weight, with a scale for each output of a matmul.
+    /// 8 bits for each weight of attention and of convolutions, and 4 bits for each other weight, with a scale for each output.
     Q844,
     /// 4 bits for each weight, with a scale for each group of inputs of an output; the number is the group size. The flag is true
-    /// if each group also has a zero point.
+    /// if each group also has a zero point. Filters whose input channels the group size does not divide have 8 bits, as in `Q8`.
     W4(usize, bool),
 }
 
@@ -97,6 +104,35 @@ pub(super) fn output_axis(graph: &Graph, id: NodeId) -> Option<usize> {
     (agreed && (axes == 2 || axis == 0)).then_some(axis)
 }
 
+/// True if a constant has the float filters of dense convolutions with enough channels, and no other use.
+pub(super) fn is_quantizable_filter(graph: &Graph, id: NodeId) -> bool {
+    let Some(constant) = graph.constant(id) else { return false };
+    let float = matches!(constant.encoding.plain_dtype(), Some(DType::F32 | DType::F16 | DType::Bf16));
+    let [outputs, inputs, _, ..] = constant.shape[..] else { return false };
+    let [min_inputs, min_outputs] = MIN_FILTER_CHANNELS;
+    let channels =
+        inputs >= min_inputs && inputs.is_multiple_of(FILTER_CHANNEL_MULTIPLE) && outputs >= min_outputs;
+    float && channels && constant.elements() > 0 && is_used_by_dense_convolutions(graph, id)
+}
+
+/// True if all users of a value are convolutions of one group, which read it as their filters, possibly through casts.
+fn is_used_by_dense_convolutions(graph: &Graph, id: NodeId) -> bool {
+    let is_filter = |user: &NodeId| {
+        let (node, operands) = (graph.node(*user), graph.operands(*user));
+        match &node.op {
+            Op::Conv(conv) => {
+                conv.group == 1 && operands.iter().enumerate().all(|(i, o)| (*o == id) == (i == 1))
+            }
+            Op::Elementwise(Elementwise { element: Element::Cast(to) }) => {
+                to.is_float() && node.epilogue.is_empty() && is_used_by_dense_convolutions(graph, *user)
+            }
+            _ => false,
+        }
+    };
+    let users = graph.users(id);
+    !graph.is_output(id) && !users.is_empty() && users.iter().all(is_filter)
+}
+
 /// Collects the uses of a constant or, if `transposed`, of its transpose. Returns `None` if any use is not a matmul or
 /// a look-up in an embedding table.
 fn collect_uses(graph: &Graph, id: NodeId, transposed: bool, uses: &mut Vec<Use>) -> Option<()> {
@@ -136,6 +172,18 @@ pub(super) fn scheme(weights: Weights, name: &str) -> QuantScheme {
         Weights::F16 | Weights::Q8 => per_output(8),
         Weights::Q844 => per_output(if is_attention(name) { 8 } else { 4 }),
         Weights::W4(group, asymmetric) => QuantScheme { bits: 4, group: Some(group), asymmetric },
+    }
+}
+
+/// Returns the quantization scheme of convolution filters with a number of input channels. Groups of `w4` lie within a tap.
+pub(super) fn filter_scheme(weights: Weights, inputs: usize) -> QuantScheme {
+    match weights {
+        Weights::W4(group, asymmetric) if inputs.is_multiple_of(group) => {
+            QuantScheme { bits: 4, group: Some(group), asymmetric }
+        }
+        Weights::F16 | Weights::Q8 | Weights::Q844 | Weights::W4(..) => {
+            QuantScheme { bits: 8, group: None, asymmetric: false }
+        }
     }
 }
 

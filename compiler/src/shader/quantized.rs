@@ -59,8 +59,12 @@ impl Shader<'_> {
         if self.extra.contains(&head) {
             return;
         }
-        let QuantizedPanels { depth, k_stride, group_size, zero_point, .. } = *panels;
+        let QuantizedPanels { depth, k_stride, taps, group_size, zero_point, .. } = *panels;
         let position = match k_stride {
+            1 if taps > 1 => format!(
+                "    let row = i / {depth}u;\n    let k = i % {taps}u * {}u + i % {depth}u / {taps}u;\n",
+                depth / taps as usize
+            ),
             1 => format!("    let row = i / {depth}u;\n    let k = i % {depth}u;\n"),
             _ => format!(
                 "    let row = i / {}u * {k_stride}u + i % {k_stride}u;\n    let k = i / {k_stride}u % {depth}u;\n",
@@ -110,6 +114,45 @@ impl Shader<'_> {
         self.extra += &format!(
             "fn {name}(r4: u32, k: u32) -> vec4<f32> {{\n    let base = r4 / 4u * {}u;\n    let q = r4 % 4u;\n    let g = k / {group_size}u;\n{unpack}    return (vec4<f32>(quantized) - {zero_point}.0) * {name}_scale(base, g, q){bias};\n}}\n",
             panels.panel_vec4s()
+        );
+        Ok(())
+    }
+
+    /// Adds the WGSL function `NAME(r4, k4) -> mat4x4<f32>`, which dequantizes elements `4 * k4` to `4 * k4 + 3` of rows
+    /// `4 * r4` to `4 * r4 + 3` of quantized operand `index`. Column `i` of the result is element `4 * k4 + i` of the four
+    /// rows. The rows may be padding of the last panel. [`vec8_shares_scale`] must hold for the operand.
+    ///
+    /// # Errors
+    /// If the operand is not quantized.
+    pub fn add_dequantize_4x4(&mut self, name: &str, index: usize) -> Result<(), OpError> {
+        let (panels, buffer) = self.bind_quantized(index)?;
+        let QuantizedPanels { group_size, zero_point, bits, .. } = panels;
+        let word = match bits {
+            4 => format!("{buffer}[base + k4 / 2u * 4u + q] >> vec4<u32>(k4 % 2u * 16u)"),
+            _ => format!("{buffer}[base + k4 * 4u + q]"),
+        };
+        let bias = if panels.bias_type.is_some() { " + bias" } else { "" };
+        let column = |i: usize| {
+            let shift = i * bits;
+            let mask = (1u32 << bits) - 1;
+            format!(
+                "(vec4<f32>((words >> vec4<u32>({shift}u)) & vec4<u32>({mask}u)) - {zero_point}.0) * scale{bias}"
+            )
+        };
+        self.add_scale_and_bias_functions(name, &panels, &buffer);
+        self.extra += &format!(
+            "fn {name}(r4: u32, k4: u32) -> mat4x4<f32> {{
+    let base = r4 / 4u * {}u;
+    let q = r4 % 4u;
+    let g = k4 * 4u / {group_size}u;
+    let words = {word};
+    let scale = {name}_scale(base, g, q);
+    let bias = {name}_bias(base, g, q);
+    return mat4x4<f32>({});
+}}
+",
+            panels.panel_vec4s(),
+            [0, 1, 2, 3].map(column).join(", ")
         );
         Ok(())
     }

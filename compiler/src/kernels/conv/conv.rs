@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::filters::UnpackedFilters;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Conv, Op};
@@ -94,11 +95,16 @@ struct Shape {
     /// Number of output slices (of four channels) per group of the convolution.
     outputs: usize,
     groups: usize,
+    /// Form of the filters; `None` if the kernel packs them.
+    unpacked: Option<UnpackedFilters>,
 }
 
 fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     let rank = problem.result.rank();
-    constant(problem, 1)?;
+    let unpacked = UnpackedFilters::from_problem(op, problem);
+    if constant(problem, 1).is_none() && unpacked.is_none() {
+        return None;
+    }
     if !(3..=5).contains(&rank) || !problem.computed.is_float() {
         return None;
     }
@@ -109,7 +115,7 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     }
     let windows = Windows::from_conv(op, problem)?;
     let (inputs, outputs) = ((c / op.group).div_ceil(4), (o / op.group).div_ceil(4));
-    Some(Shape { windows, inputs, outputs, groups: op.group })
+    Some(Shape { windows, inputs, outputs, groups: op.group, unpacked })
 }
 
 /// True if the batch is the fastest index of the dispatch grid, as for results in channel slices.
@@ -133,7 +139,7 @@ const SPLITS: &[u32] = &[1, 4, 8, 16];
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
-    let (Some(shape), Some(filters)) = (shape(op, problem), constant(problem, 1)) else { return Vec::new() };
+    let Some(shape) = shape(op, problem) else { return Vec::new() };
     let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let device = problem.operands[1].dtype.on_device();
     let mut out = Vec::new();
@@ -141,8 +147,13 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let slices = block[2] as usize;
         // A block of slices must lie in one group, and less than half of it may be padding.
         let divides = shape.groups == 1 || shape.outputs.is_multiple_of(slices);
-        let packed = pack_filters(filters, device, op.group, slices, false);
-        if divides && slices < 2 * shape.outputs && packed.is_ok_and(|p| fits(problem, &p)) {
+        let readable = || match constant(problem, 1) {
+            Some(filters) => {
+                pack_filters(filters, device, op.group, slices, false).is_ok_and(|p| fits(problem, &p))
+            }
+            None => shape.unpacked.is_some(),
+        };
+        if divides && slices < 2 * shape.outputs && readable() {
             out.extend(SPLITS.iter().filter_map(|split| candidate(&p, problem, &shape, block, *split)));
         }
     }
@@ -189,6 +200,7 @@ fn candidate(
     // plus the reads of filters.
     let reads =
         pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + p.slice_filter_reads * slices;
+    let reads = reads + slices * UnpackedFilters::dequantize_instructions(shape.unpacked);
     let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
     let vectors = pixels * slices + pixels + 6.0;
     let pressure = if vectors > p.full_occupancy_vec4s { p.full_occupancy_vec4s / vectors } else { 1.0 };
@@ -214,7 +226,6 @@ fn candidate(
 fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
     let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
-    let filters = constant(problem, 1).ok_or_else(|| OpError::new("the filters must be constant"))?;
     let Config { group_x: gx, group_y: gy, block_x: x, block_y: y, slices, split } = config;
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
@@ -240,11 +251,17 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, O
     let at = shape.windows.vec4_channels(rank, "b", slice, ["z", "y", "x"]);
     shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
     let device = problem.operands[1].dtype.on_device();
-    read_filters(&mut shader, filters, device, op.group, slices as usize, false)?;
+    match (constant(problem, 1), shape.unpacked) {
+        (Some(filters), _) => {
+            read_filters(&mut shader, filters, device, op.group, slices as usize, false)?;
+        }
+        (None, Some(filters)) => filters.declare_slices(&mut shader)?,
+        (None, None) => return Err(OpError::new("the filters must be constant")),
+    }
     let at = shape.windows.vec4_channels(rank, "b", "s", ["z", "y", "x"]);
     shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
     let grid = grid(blocks(problem, &shape, [x, y, slices]), [gx, gy], split);
-    let taps = Dim::from(shape.windows.taps() * filters.shape[1]);
+    let taps = problem.operands[1].shape[1].scale(shape.windows.taps() as i64);
     let flops = problem.result.elements().mul(&taps).scale(2);
     Ok(vec![shader.finish("conv", KERNEL.wgsl, grid, flops)])
 }

@@ -1,6 +1,7 @@
 //! Kernel `conv_1x1`: pointwise convolutions as matmuls with `tiled.wgsl`. M are the pixels, K the input channels, N
 //! the output channels. Images in channel slices are read by pixel index, without divisions.
 
+use super::filters::UnpackedFilters;
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{Constant, Conv, Op};
@@ -94,8 +95,8 @@ fn launches(problem: &Problem<'_>, config: tiled::Config) -> Result<Vec<LaunchDr
     shader.read("load_a", "batch: u32, row: u32, k4: u32", &prelude, 0, &at);
 
     let device = problem.operands[1].dtype.on_device();
-    match constant(problem, 1) {
-        Some(filters) => {
+    match (constant(problem, 1), UnpackedFilters::from_problem(op, problem)) {
+        (Some(filters), _) => {
             let vector = shader.packed_vector_at(pack(filters, device), "k", "n4");
             shader.replace(
                 "load_b",
@@ -104,7 +105,8 @@ fn launches(problem: &Problem<'_>, config: tiled::Config) -> Result<Vec<LaunchDr
                 ),
             );
         }
-        None => {
+        (None, Some(filters)) => filters.declare_vec4_load(&mut shader)?,
+        (None, None) => {
             let at = Coordinates::vec4(axes(rank, "n4", "k", ["0u"; 3]), 0);
             shader.read("load_b", "batch: u32, k: u32, n4: u32", "", 1, &at);
         }

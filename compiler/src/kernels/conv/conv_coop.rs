@@ -3,6 +3,7 @@
 
 use serde::Deserialize;
 
+use super::filters::UnpackedFilters;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Conv, Op};
@@ -34,20 +35,26 @@ struct Shape {
     /// Number of input channels divided by eight, rounded up.
     vec8s: usize,
     rows: PixelRows,
+    /// Form of the filters; `None` if the kernel packs them.
+    unpacked: Option<UnpackedFilters>,
 }
 
 fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     let rank = problem.result.rank();
-    let filters = constant(problem, 1)?;
+    let unpacked = UnpackedFilters::from_problem(op, problem);
+    if constant(problem, 1).is_none() && unpacked.is_none() {
+        return None;
+    }
+    let taps: Vec<usize> =
+        problem.operands.get(1)?.shape.get(2..)?.iter().map(known).collect::<Option<_>>()?;
     if op.group != 1 || !(3..=5).contains(&rank) {
         return None;
     }
     coop::matrix_shape(problem)?;
     let channels = known(&problem.operands.first()?.shape[1])?;
     known(&problem.result.shape[1])?;
-    let windows =
-        Windows::new(filters.shape.get(2..)?, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end);
-    Some(Shape { windows, channels, vec8s: channels.div_ceil(8), rows: pixel_rows(problem) })
+    let windows = Windows::new(&taps, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end);
+    Some(Shape { windows, channels, vec8s: channels.div_ceil(8), rows: pixel_rows(problem), unpacked })
 }
 
 /// Packs convolution filters `[O, I, taps]` into panels. A panel has the output channels of one matrix fragment as
@@ -73,10 +80,12 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
     let Some(shape) = shape(op, problem) else { return Vec::new() };
     let Some(p) = Params::from_problem(problem) else { return Vec::new() };
-    let Some(filters) = constant(problem, 1) else { return Vec::new() };
-    let Some(panels) = pack(filters, &shape, problem) else { return Vec::new() };
+    let panels = constant(problem, 1).and_then(|filters| pack(filters, &shape, problem));
+    if panels.is_none() && shape.unpacked.is_none() {
+        return Vec::new();
+    }
     let sizes = [&shape.rows.m, &problem.result.shape[1], &depth8(&shape).scale(8)].map(|d| problem.max(d));
-    let direct = panels.has_whole_fragments(problem);
+    let direct = panels.is_some_and(|panels| panels.has_whole_fragments(problem));
     let candidates = coop::tile_candidates(
         problem,
         problem.max(&shape.rows.batch),
@@ -112,9 +121,7 @@ impl Parameters for Params {
 fn launches(problem: &Problem<'_>, config: coop::Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
     let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
-    let filters = constant(problem, 1).ok_or_else(|| OpError::new("the filters must be constant"))?;
-    let panels = pack(filters, &shape, problem)
-        .ok_or_else(|| OpError::new("the filters exceed the maximum size of a storage buffer"))?;
+    let panels = constant(problem, 1).and_then(|filters| pack(filters, &shape, problem));
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
@@ -142,7 +149,13 @@ fn launches(problem: &Problem<'_>, config: coop::Config) -> Result<Vec<LaunchDra
     let flops = product(&problem.result.shape).mul(&weights).scale(2);
     let k8 = depth8(&shape);
     let sizes = [&shape.rows.m, &n, &k8];
-    let grid =
-        coop::declare_matmul(&mut shader, config, sizes, &shape.rows.batch, SecondOperand::Panels(panels))?;
+    let second = match (panels, shape.unpacked) {
+        (Some(panels), _) => SecondOperand::Panels(panels),
+        (None, Some(filters)) => SecondOperand::Loaded { along_k: filters.declare_vec8_load(&mut shader)? },
+        (None, None) => {
+            return Err(OpError::new("the filters exceed the maximum size of a storage buffer"));
+        }
+    };
+    let grid = coop::declare_matmul(&mut shader, config, sizes, &shape.rows.batch, second)?;
     Ok(coop::with_matrix_requirements(shader.finish("conv_coop", KERNEL.wgsl, grid, flops), problem))
 }

@@ -43,6 +43,9 @@ impl Parameters for Params {
     const GROUP: &str = "conv_direct";
 }
 
+/// Operations to dequantize one element: its position in the packed form, the unpacking, the conversion and the scale.
+const DEQUANTIZE_OPERATIONS: f64 = 16.0;
+
 /// True if the kernel can compute sums of the given type: a float type, or i32 for products of 8-bit integers.
 fn is_summable(computed: DType) -> bool {
     computed.is_float() || computed == DType::I32
@@ -80,6 +83,10 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let flops = 2.0 * results as f64 * (inputs * windows.taps() as i64) as f64;
     let spread: f64 = if transposed { windows.stride.iter().product::<usize>() as f64 } else { 1.0 };
     let steps = inputs as f64 * windows.taps() as f64;
+    let quantized = problem.operands[1].quantized.is_some();
+    // A quantized element takes two reads, of a packed word and of a scale, besides the read of the image.
+    let steps = if quantized { 1.5 * steps } else { steps };
+    let flops = if quantized { flops * (2.0 + DEQUANTIZE_OPERATIONS) / 2.0 } else { flops };
     let estimate = Estimate {
         latency: waiting(problem, results as f64 / 4.0, p.step_latencies * steps + p.fixed_latencies),
         ..Estimate::roofline(problem, flops / spread, problem.traffic() as f64, p.peak_fraction)

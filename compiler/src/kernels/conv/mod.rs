@@ -13,5 +13,6 @@ pub(super) mod conv_separable;
 pub(super) mod conv_separable_direct;
 pub(super) mod conv_transpose;
 pub(super) mod depthwise;
+mod filters;
 mod separable;
 pub(super) mod winograd;

@@ -38,7 +38,8 @@ pub(super) fn panels(problem: &Problem<'_>) -> Option<QuantizedPanels> {
     let rows = form.k_stride == 1 && size(1) == known(form.depth);
     let columns =
         form.k_stride.is_multiple_of(4) && size(1) == known(form.k_stride) && size(2) == known(form.depth);
-    let eligible = (rows || columns) && form.depth.is_multiple_of(8) && vec8_shares_scale(&form);
+    let eligible =
+        (rows || columns) && form.taps == 1 && form.depth.is_multiple_of(8) && vec8_shares_scale(&form);
     let f16_buffer = result.dtype.on_device() == DeviceType::F16 && result.storage == Storage::Buffer;
     let dense = operand.placement.is_dense(&operand.shape) && result.placement.is_dense(&result.shape);
     (eligible && f16_buffer && dense).then_some(form)

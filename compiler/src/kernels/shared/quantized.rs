@@ -51,7 +51,7 @@ impl QuantizedColumns {
         let one_matrix = leading.iter().all(|d| *d == 1);
         let matrix_per_batch = has_matrix_per_batch(problem, leading, batch);
         let inner = if op.trans_b { 1 } else { columns };
-        let along_k = panels.depth == depth && panels.k_stride == inner;
+        let along_k = panels.depth == depth && panels.k_stride == inner && panels.taps == 1;
         let whole_panels = one_matrix || matrix_per_batch && columns.is_multiple_of(ROWS);
         (along_k && whole_panels)
             .then_some(Self { panels, columns_per_matrix: (!one_matrix).then_some(columns) })

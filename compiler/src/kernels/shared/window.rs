@@ -272,10 +272,11 @@ pub(crate) fn fits(problem: &Problem<'_>, packed: &Packed) -> bool {
     packed.bytes() <= problem.target.limits.max_storage_buffer_range
 }
 
-/// Returns the constant of operand `index`, or `None` if the operand is not constant.
+/// Returns the constant of operand `index`, or `None` if the operand is not constant or is quantized. A kernel packs the
+/// constant in its own order, which would store quantized values as floats.
 pub(crate) fn constant<'a>(problem: &Problem<'a>, index: usize) -> Option<&'a Constant> {
     let operand: &Operand<'a> = problem.operands.get(index)?;
-    operand.constant
+    operand.constant.filter(|_| operand.quantized.is_none())
 }
 
 /// Returns the number of groups of `by` items that `n` items need: `n / by`, rounded up.

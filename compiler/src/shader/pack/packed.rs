@@ -25,7 +25,7 @@ impl Packed {
         if let Some((panels, rows)) =
             QuantizedPanels::from_constant(source).zip(quantized_panels::with_k_last(source))
         {
-            let arrangement = Arrangement::Quantized(QuantizedPanels { k_stride: 1, ..panels });
+            let arrangement = Arrangement::Quantized(QuantizedPanels { k_stride: 1, taps: 1, ..panels });
             return Self { source: rows, arrangement, device: DeviceType::U32 };
         }
         Self { source: source.clone(), arrangement: Arrangement::Dense, device: source.dtype.on_device() }

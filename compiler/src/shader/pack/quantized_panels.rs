@@ -17,6 +17,7 @@
 use half::f16;
 
 use crate::ir::array::strides;
+use crate::ir::encoding::QuantFormat;
 use crate::ir::op::Constant;
 use crate::ir::tensor::{DType, DeviceType};
 
@@ -36,6 +37,10 @@ pub struct QuantizedPanels {
     pub depth: usize,
     /// Distance between neighbors of a row in the constant, in elements. 1 if rows are contiguous.
     pub k_stride: usize,
+    /// Number of taps of convolution filters `[O, I, taps..]`, 1 for other constants. A row of filters has O as its
+    /// index and is contiguous in the constant. In the packed form its elements are in the order tap, input channel;
+    /// in the constant they are in the order input channel, tap.
+    pub taps: u32,
     /// Number of neighboring elements of a row that share a scale.
     pub group_size: usize,
     /// Zero point, which is equal for all values.
@@ -53,6 +58,11 @@ impl QuantizedPanels {
         let quant_format = constant.encoding.quant_format()?;
         let element_strides = constant.strides.clone().unwrap_or_else(|| strides(&constant.shape));
         let axis = depth_axis(constant, &element_strides)?;
+        if let Some(taps) = filter_taps(constant, &element_strides) {
+            let rows = *constant.shape.first()?;
+            let size = [rows, constant.elements() / rows.max(1)];
+            return constant.dtype.is_float().then(|| Self::from_format(&quant_format, size, 1, taps));
+        }
         let depth = *constant.shape.get(axis)?;
         let whole = match quant_format.row_length {
             Some(row) => depth == row,
@@ -63,17 +73,23 @@ impl QuantizedPanels {
             .filter(|(i, (size, _))| *i != axis && **size > 1)
             .all(|(_, (_, stride))| stride.is_multiple_of(depth));
         let k_stride = constant.shape.iter().skip(axis + 1).product();
+        (whole && rows_apart && depth > 0 && constant.dtype.is_float())
+            .then(|| Self::from_format(&quant_format, [constant.elements() / depth, depth], k_stride, 1))
+    }
+
+    fn from_format(format: &QuantFormat, [rows, depth]: [usize; 2], k_stride: usize, taps: u32) -> Self {
         let device = |dtype| if dtype == DType::F16 { DeviceType::F16 } else { DeviceType::F32 };
-        (whole && rows_apart && depth > 0 && constant.dtype.is_float()).then(|| Self {
-            bits: if quant_format.bits <= 4 { 4 } else { 8 },
-            rows: constant.elements() / depth,
+        Self {
+            bits: if format.bits <= 4 { 4 } else { 8 },
+            rows,
             depth,
             k_stride,
-            group_size: quant_format.group_size.clamp(1, depth),
-            zero_point: quant_format.zero_point,
-            scale_type: device(quant_format.scale_dtype),
-            bias_type: quant_format.bias_dtype.map(device),
-        })
+            taps,
+            group_size: format.group_size.clamp(1, depth),
+            zero_point: format.zero_point,
+            scale_type: device(format.scale_dtype),
+            bias_type: format.bias_dtype.map(device),
+        }
     }
 
     /// Returns the number of groups of values per row that have a common scale.
@@ -128,14 +144,45 @@ fn depth_axis(constant: &Constant, strides: &[usize]) -> Option<usize> {
     found.next_back().or_else(|| constant.shape.len().checked_sub(1))
 }
 
+/// Returns the number of taps of convolution filters `[O, I, taps..]` whose quantized rows have the order tap, input
+/// channel. Returns `None` for other constants, and for filters of one tap, which are matrices.
+fn filter_taps(constant: &Constant, strides: &[usize]) -> Option<u32> {
+    let ([_, inputs, taps @ ..], [row, 1, rest @ ..]) = (constant.shape.as_slice(), strides) else {
+        return None;
+    };
+    let mut expected = *inputs;
+    for (size, stride) in taps.iter().zip(rest).rev() {
+        if *size > 1 && *stride != expected {
+            return None;
+        }
+        expected *= size;
+    }
+    let count: usize = taps.iter().product();
+    let whole_rows = *row == expected && constant.encoding.quant_format()?.row_length == Some(expected);
+    u32::try_from(count).ok().filter(|taps| *taps > 1 && *inputs > 1 && whole_rows)
+}
+
 /// Returns a view of a quantized constant with K as its last axis and with the encoding's element type. Constants that
 /// have equal bytes on the device have equal views.
 pub(super) fn with_k_last(constant: &Constant) -> Option<Constant> {
     let element_strides = constant.strides.clone().unwrap_or_else(|| strides(&constant.shape));
+    if filter_taps(constant, &element_strides).is_some() {
+        return with_k_last(&filters_as_matrix(constant)?);
+    }
     let axis = depth_axis(constant, &element_strides)?;
     let perm: Vec<usize> = (0..constant.shape.len()).filter(|i| *i != axis).chain([axis]).collect();
     let seen = constant.transposed(&perm)?;
     Some(Constant { dtype: seen.encoding.element_type(), ..seen })
+}
+
+/// Returns quantized filters `[O, I, taps..]` as the matrix `[O, taps * I]`. Returns `None` if the source of the filters
+/// does not have the order O, taps, I.
+pub fn filters_as_matrix(filters: &Constant) -> Option<Constant> {
+    let taps = (2..filters.shape.len()).collect::<Vec<_>>();
+    let perm: Vec<usize> = [0].into_iter().chain(taps).chain([1]).collect();
+    let outputs = *filters.shape.first()?;
+    let columns = filters.shape.iter().skip(1).product();
+    filters.transposed(&perm)?.reshaped(&[outputs, columns])
 }
 
 /// Writes the bytes of panels to `out`, from the panel with index `first` on. `out` holds whole panels. `source` is the result of

@@ -3,7 +3,7 @@
 use super::{Constant, random};
 use crate::ir::array::{Array, count};
 use crate::ir::dim::Bindings;
-use crate::ir::encoding::{BlockKind, ChannelFactors, Encoding, QuantScheme, QuantizedOnRead};
+use crate::ir::encoding::{BlockKind, ChannelFactors, Encoding, MatrixLayout, QuantScheme, QuantizedOnRead};
 use crate::ir::op::{Operation, Transpose};
 use crate::ir::random::{RANDOM_PERIOD, random_bytes};
 use crate::ir::tensor::DType;
@@ -107,7 +107,7 @@ fn slices_have_the_elements_of_the_range() {
         let scheme = QuantScheme { bits, group, asymmetric };
         let rows = (1..=24).map(|n| n as f32).collect::<Vec<_>>();
         let factors = ChannelFactors { rows: Some(rows.into()), columns: None };
-        let layout = (size, [256, 1]);
+        let layout = MatrixLayout::from_strides(size, [256, 1]);
         let matrix =
             QuantizedOnRead::with_factors(DType::F32, &floats.bytes, layout, scheme, factors).unwrap();
         let encoding = Encoding::QuantizedOnRead(matrix.into());

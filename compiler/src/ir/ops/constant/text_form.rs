@@ -121,23 +121,25 @@ impl<'de> Deserialize<'de> for Constant {
 }
 
 /// Returns a random constant of an encoding that is named as in the graph's text form. The largest elements have a
-/// magnitude of about 1.
+/// magnitude of about 1. A shape of more than two axes stands for convolution filters `[O, I, taps..]`.
 fn random_encoded(shape: &[usize], encoding: &str, seed: Option<u64>) -> Result<Constant, String> {
     let kind = BlockKind::ALL.into_iter().find(|kind| kind.name() == encoding);
     let (kind, seed) = match (kind, seed, shape) {
         (Some(kind), Some(seed), _) => (kind, seed),
-        (None, Some(seed), [rows, columns]) if count(shape) <= 1 << 26 => {
-            return match GroupQuantized::random(encoding, [*rows, *columns], seed) {
+        (None, Some(seed), [rows, _, ..]) if count(shape) <= 1 << 26 => {
+            let size = [*rows, count(&shape[1..])];
+            return match GroupQuantized::random(encoding, size, seed) {
                 Some((matrix, bytes)) => {
                     let encoding = Encoding::GroupQuantized(matrix.into());
-                    Constant::encoded(shape.to_vec(), encoding, bytes).map_err(|e| e.0)
+                    let matrix = Constant::encoded(size.to_vec(), encoding, bytes).map_err(|e| e.0)?;
+                    matrix.as_filters(shape).ok_or_else(|| format!("{shape:?} are not the sizes of filters"))
                 }
                 None => Err(format!("unknown encoding `{encoding}`")),
             };
         }
         _ => {
             return Err(format!(
-                "encoding `{encoding}` cannot be read: the text form has GGUF blocks, and matrices such as `u4 in groups of 32`, both with a random seed"
+                "encoding `{encoding}` cannot be read: the text form has GGUF blocks, and matrices and filters such as `u4 in groups of 32`, both with a random seed"
             ));
         }
     };

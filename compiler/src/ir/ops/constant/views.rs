@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Constant;
 use crate::ir::array::{count, strides};
-use crate::ir::encoding::Encoding;
+use crate::ir::encoding::{ChannelFactors, Encoding};
 use crate::ir::tensor::DType;
 
 impl Constant {
@@ -28,6 +28,36 @@ impl Constant {
         let new = self.strides_for_shape(shape)?;
         let new = Some(new).filter(|new| !is_row_major(shape, new));
         Some(Self { shape: shape.to_vec(), strides: new, ..self.clone() })
+    }
+
+    /// Sees a matrix `[O, taps * I]`, whose columns are in the order tap, input channel, as convolution filters of shape
+    /// `[O, I, taps..]`. Returns `None` if the number of elements differs.
+    pub fn as_filters(&self, shape: &[usize]) -> Option<Self> {
+        let [outputs, inputs, taps @ ..] = shape else { return None };
+        let taps_first: Vec<usize> =
+            [*outputs].into_iter().chain(taps.iter().copied()).chain([*inputs]).collect();
+        let perm: Vec<usize> = [0, taps_first.len() - 1].into_iter().chain(1..=taps.len()).collect();
+        self.reshaped(&taps_first)?.transposed(&perm)
+    }
+
+    /// Multiplies convolution filters `[O, I, taps..]` by one factor for each position of axis 0 or 1, before they are
+    /// quantized. Returns `None` unless the filters are [`Encoding::QuantizedOnRead`] as one matrix `[O, taps * I]` and there
+    /// is a factor for each position.
+    pub fn scaled_filters(&self, factors: &[f32], axis: usize) -> Option<Self> {
+        let Encoding::QuantizedOnRead(matrix) = &self.encoding else { return None };
+        let [outputs, inputs, taps @ ..] = self.shape.as_slice() else { return None };
+        let size = [*outputs, count(taps).checked_mul(*inputs)?];
+        let rows = Self { shape: size.to_vec(), strides: None, ..self.clone() };
+        let seen = rows.as_filters(&self.shape)?;
+        if seen.strides != self.strides || self.shape.get(axis) != Some(&factors.len()) {
+            return None;
+        }
+        let factors = match axis {
+            0 => ChannelFactors { rows: Some(factors.to_vec().into()), columns: None },
+            _ => ChannelFactors { rows: None, columns: Some(factors.repeat(count(taps)).into()) },
+        };
+        let encoding = Encoding::QuantizedOnRead(matrix.multiplied(&self.bytes, &factors).ok()?.into());
+        Some(Self { encoding, ..self.clone() })
     }
 
     /// Returns the strides that give the constant another shape without changing the bytes. Returns `None` if the
