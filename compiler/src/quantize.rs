@@ -25,8 +25,8 @@ use weights::{filter_scheme, is_quantizable_filter, output_axis, scheme};
 pub use weights::Weights;
 
 /// Quantized forms of constants, so that a constant is quantized once. The key is the constant's byte range in the file, the
-/// sizes and strides of its matrix, the number of bits, and the address of its calibration factors.
-type QuantizedConstants = BTreeMap<((usize, usize), Vec<usize>, usize, [usize; 2]), Encoding>;
+/// layout of its matrix, the number of bits, and the address of its calibration factors.
+type QuantizedConstants = BTreeMap<((usize, usize), MatrixLayout, usize, [usize; 2]), Encoding>;
 
 /// Quantizes the weights of all graphs of one model with the factors of a calibration. A constant that several graphs use is
 /// quantized once. Returns the changes of only the first graph that has changes, because all graphs have equal weights.
@@ -103,26 +103,10 @@ fn quantize_matrices(
         let scheme = scheme(weights, &name);
         check_group(scheme, other, &name)?;
         let factors = factors.get(&id).cloned().unwrap_or_default();
-        let address =
-            |list: &Option<Arc<Vec<f32>>>| list.as_ref().map_or(0, |list| Arc::as_ptr(list) as usize);
-        let key = (
-            (constant.bytes.as_ptr() as usize, constant.bytes.len()),
-            vec![size, other, stride, step],
-            scheme.bits,
-            [address(&factors.rows), address(&factors.columns)],
-        );
-        let stored = match known.get(&key) {
-            Some(stored) => stored.clone(),
-            None => {
-                let Some(dtype) = constant.encoding.plain_dtype() else { continue };
-                let layout = MatrixLayout::from_strides([size, other], [stride, step]);
-                let rounded = QuantizedOnRead::with_factors(dtype, &constant.bytes, layout, scheme, factors);
-                let rounded = rounded.map_err(|e| Error::internal("quantize", format!("`{name}`: {e}")))?;
-                let stored = Encoding::QuantizedOnRead(rounded.into());
-                known.insert(key, stored.clone());
-                stored
-            }
-        };
+        let layout = MatrixLayout::from_strides([size, other], [stride, step]);
+        let stored = quantized_once(&constant, layout, scheme, factors, known)
+            .map_err(|e| Error::internal("quantize", format!("`{name}`: {e}")))?;
+        let Some(stored) = stored else { continue };
         let shape = vec![size, other];
         let quantized = Constant::encoded(shape, stored, constant.bytes.clone());
         let quantized = quantized.map_err(|e| Error::internal("quantize", format!("`{name}`: {e}")))?;
@@ -150,28 +134,11 @@ fn quantize_filters(
         let name = graph.node(id).name.clone();
         let fail = |e: OpError| Error::internal("quantize", format!("`{name}`: {e}"));
         let element_strides = constant.strides.clone().unwrap_or_else(|| strides(&constant.shape));
-        let (Some(dtype), Some(layout)) =
-            (constant.encoding.plain_dtype(), MatrixLayout::from_filters(&constant.shape, &element_strides))
-        else {
-            continue;
-        };
+        let Some(layout) = MatrixLayout::from_filters(&constant.shape, &element_strides) else { continue };
         let scheme = filter_scheme(weights, layout.block_columns);
-        let key = (
-            (constant.bytes.as_ptr() as usize, constant.bytes.len()),
-            [layout.rows, layout.blocks, layout.block_columns].into_iter().chain(layout.strides).collect(),
-            scheme.bits,
-            [0; 2],
-        );
-        let stored = match known.get(&key) {
-            Some(stored) => stored.clone(),
-            None => {
-                let factors = ChannelFactors::default();
-                let rounded = QuantizedOnRead::with_factors(dtype, &constant.bytes, layout, scheme, factors);
-                let stored = Encoding::QuantizedOnRead(rounded.map_err(fail)?.into());
-                known.insert(key, stored.clone());
-                stored
-            }
-        };
+        let factors = ChannelFactors::default();
+        let stored = quantized_once(&constant, layout, scheme, factors, known).map_err(fail)?;
+        let Some(stored) = stored else { continue };
         let size = vec![layout.rows, layout.blocks * layout.block_columns];
         let matrix = Constant::encoded(size, stored, constant.bytes.clone()).map_err(fail)?;
         let Some(filters) = matrix.as_filters(&constant.shape) else { continue };
@@ -180,6 +147,32 @@ fn quantize_filters(
         changes.note(graph, id, what);
     }
     Ok(())
+}
+
+/// Returns the quantized form of a constant's matrix, from `known` if the matrix was quantized before. Returns `None` if the
+/// constant does not have plain elements.
+fn quantized_once(
+    constant: &Constant,
+    layout: MatrixLayout,
+    scheme: QuantScheme,
+    factors: ChannelFactors,
+    known: &mut QuantizedConstants,
+) -> std::result::Result<Option<Encoding>, OpError> {
+    let address = |list: &Option<Arc<Vec<f32>>>| list.as_ref().map_or(0, |list| Arc::as_ptr(list) as usize);
+    let key = (
+        (constant.bytes.as_ptr() as usize, constant.bytes.len()),
+        layout,
+        scheme.bits,
+        [address(&factors.rows), address(&factors.columns)],
+    );
+    if let Some(stored) = known.get(&key) {
+        return Ok(Some(stored.clone()));
+    }
+    let Some(dtype) = constant.encoding.plain_dtype() else { return Ok(None) };
+    let rounded = QuantizedOnRead::with_factors(dtype, &constant.bytes, layout, scheme, factors)?;
+    let stored = Encoding::QuantizedOnRead(rounded.into());
+    known.insert(key, stored.clone());
+    Ok(Some(stored))
 }
 
 /// Checks that the group size of a quantization scheme divides the number of inputs of a matmul.

@@ -5,7 +5,7 @@ use crate::ir::tensor::DType;
 
 /// Positions of the elements of a float matrix in memory. The columns of a row form blocks of equal size. A weight
 /// matrix has one block. A matrix of convolution filters has one block for each tap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MatrixLayout {
     /// Number of rows (output channels).
     pub rows: usize,
