@@ -18,7 +18,7 @@ use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Conv, Op, Relayout, Reshape, Transpose};
 use crate::ir::tensor::Layout;
-use crate::shader::pack::quantized_panels::{QuantizedPanels, filters_as_matrix};
+use crate::shader::pack::quantized_panels::QuantizedPanels;
 use crate::target::TargetProfile;
 
 /// The decomposition `dequantize-filters`, as an entry of the table of decompositions.
@@ -78,7 +78,7 @@ fn quantized_conv(graph: &Graph, id: NodeId) -> Option<QuantizedConv<'_>> {
     let operands: Vec<NodeId> = graph.operands(id).into_iter().take(node.arity).collect();
     let filters = graph.constant(*operands.get(1)?)?;
     QuantizedPanels::from_constant(filters)?;
-    let matrix = filters_as_matrix(filters)?.transposed(&[1, 0])?;
+    let matrix = filters.as_filter_matrix()?.transposed(&[1, 0])?;
     QuantizedPanels::from_constant(&matrix)?;
     (op.group == 1).then_some(QuantizedConv { op, operands, filters, matrix })
 }

@@ -167,22 +167,12 @@ fn filter_taps(constant: &Constant, strides: &[usize]) -> Option<u32> {
 pub(super) fn with_k_last(constant: &Constant) -> Option<Constant> {
     let element_strides = constant.strides.clone().unwrap_or_else(|| strides(&constant.shape));
     if filter_taps(constant, &element_strides).is_some() {
-        return with_k_last(&filters_as_matrix(constant)?);
+        return with_k_last(&constant.as_filter_matrix()?);
     }
     let axis = depth_axis(constant, &element_strides)?;
     let perm: Vec<usize> = (0..constant.shape.len()).filter(|i| *i != axis).chain([axis]).collect();
     let seen = constant.transposed(&perm)?;
     Some(Constant { dtype: seen.encoding.element_type(), ..seen })
-}
-
-/// Returns quantized filters `[O, I, taps..]` as the matrix `[O, taps * I]`. Returns `None` if the source of the filters
-/// does not have the order O, taps, I.
-pub fn filters_as_matrix(filters: &Constant) -> Option<Constant> {
-    let taps = (2..filters.shape.len()).collect::<Vec<_>>();
-    let perm: Vec<usize> = [0].into_iter().chain(taps).chain([1]).collect();
-    let outputs = *filters.shape.first()?;
-    let columns = filters.shape.iter().skip(1).product();
-    filters.transposed(&perm)?.reshaped(&[outputs, columns])
 }
 
 /// Writes the bytes of panels to `out`, from the panel with index `first` on. `out` holds whole panels. `source` is the result of

@@ -40,6 +40,14 @@ impl Constant {
         self.reshaped(&taps_first)?.transposed(&perm)
     }
 
+    /// Sees convolution filters `[O, I, taps..]` as a matrix `[O, taps * I]`, the inverse of [`Self::as_filters`]. Returns
+    /// `None` if the elements do not have the order O, taps, I.
+    pub fn as_filter_matrix(&self) -> Option<Self> {
+        let [outputs, inputs @ ..] = self.shape.as_slice() else { return None };
+        let perm: Vec<usize> = [0].into_iter().chain(2..self.shape.len()).chain([1]).collect();
+        self.transposed(&perm)?.reshaped(&[*outputs, count(inputs)])
+    }
+
     /// Multiplies convolution filters `[O, I, taps..]` by one factor for each position of axis 0 or 1, before they are
     /// quantized. Returns `None` unless the filters are [`Encoding::QuantizedOnRead`] as one matrix `[O, taps * I]` and there
     /// is a factor for each position.
