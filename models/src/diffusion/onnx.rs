@@ -164,7 +164,7 @@ impl Imports {
         let takes_time_ids = file.has("time_ids");
         let mut embedding = 0;
         for part in text {
-            let sizes = part.sizes(&part.embedding(takes_time_ids)?)?;
+            let sizes = part.sizes(&part.embedding(takes_time_ids))?;
             embedding += sizes.last().copied().unwrap_or(0);
         }
         let channels = file.size("sample", 1).or(settings.in_channels).unwrap_or(latent_channels);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use driftc::error::{Error, Result};
 use driftc::ir::builder::Builder;
-use driftc::ir::dim::{Bindings, Dim};
+use driftc::ir::dim::Bindings;
 use driftc::ir::graph::NodeId;
 use driftc::ir::op::Concat;
 use driftc::ir::tensor::DType;
@@ -79,8 +79,7 @@ impl UNet {
         let mut stored = state(g, &state_name(index), &sizes)?;
         for (axis, (all, wanted)) in all.iter().zip(wanted).enumerate() {
             if *all != wanted {
-                let start = (0..first).fold(Dim::known(0), |start, _| start.add(&wanted));
-                stored = g.slice(stored, axis, start, wanted)?;
+                stored = g.slice(stored, axis, wanted.scale(first as i64), wanted)?;
             }
         }
         Ok(stored)
@@ -101,7 +100,7 @@ impl Networks for OnnxNetworks {
             let declared = part.input("input_ids").map_or(DType::I64, |input| part.graph.tensor(input).dtype);
             g.name = "ids".into();
             let ids = g.cast(*ids, declared)?;
-            let embedding = part.embedding(takes_pooled)?;
+            let embedding = part.embedding(takes_pooled);
             let outputs = [embedding.as_str(), "text_embeds"];
             let count = if takes_pooled && part.has_output("text_embeds") { 2 } else { 1 };
             let values = part.call(g, &[("input_ids", ids)], &outputs[..count])?;

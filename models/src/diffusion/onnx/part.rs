@@ -183,19 +183,13 @@ impl Part {
     }
 
     /// Returns the name of the text encoder's output that conditions the UNet: the hidden state before the last layer, or the
-    /// last hidden state.
-    ///
-    /// # Errors
-    /// If the file does not have the hidden states of all layers.
-    pub(super) fn embedding(&self, penultimate: bool) -> Result<String> {
+    /// last hidden state. If the file does not have the hidden states of all layers, it has no output of this name.
+    pub(super) fn embedding(&self, penultimate: bool) -> String {
         if !penultimate {
-            return Ok("last_hidden_state".into());
+            return "last_hidden_state".into();
         }
         let states = (0..).take_while(|i| self.has_output(&format!("hidden_states.{i}"))).count();
-        match states.checked_sub(2) {
-            Some(index) => Ok(format!("hidden_states.{index}")),
-            None => self.output("hidden_states.0").map(|_| String::new()),
-        }
+        format!("hidden_states.{}", states.checked_sub(2).unwrap_or(states))
     }
 
     /// Returns the sizes of an output.
