@@ -141,6 +141,7 @@ impl<'g> Builder<'g> {
     ) -> Result<NodeId> {
         self.add(Reduce { kind, axes, keepdims }, &[x])
     }
+
     /// Adds the nodes of another graph that its values `wanted` depend on. Returns the new values, in the order of `wanted`.
     ///
     /// `known` maps values of the other graph to values of this graph that replace them. The types of all added nodes are

@@ -181,7 +181,8 @@ pub(crate) fn keys(action: &Action, inputs: &Inputs, compiler: &str) -> Result<K
 }
 
 /// Returns the files that the importer may read, with the names by which it finds them: a .gguf file; all files of a Hugging
-/// Face folder, sorted; the files of a diffusers folder and of the folders of its parts; an .onnx file with its external data, and the files beside it that change its bundle.
+/// Face folder, sorted; the files of a diffusers folder and of the folders of its parts; an .onnx file with its external data,
+/// and the files beside it that change its bundle.
 fn model_files(path: &Path, external: &[String]) -> Result<Vec<(String, PathBuf)>> {
     if path.is_dir() {
         let parts = drift_models::diffusion_folders(path);
