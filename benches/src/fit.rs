@@ -59,11 +59,10 @@ pub struct Fitted {
 /// Fits a profile's cost parameters to the measurements that the database has under the profile's name.
 ///
 /// # Errors
-/// If the calibration suite does not compile for the profile, no problem of the suite was measured, or a fitted parameter is
-/// out of its range.
+/// If the calibration suite does not compile for the profile, or no problem of the suite was measured.
 pub fn fit(profile: &TargetProfile, database: &Database) -> Result<Fitted, Box<dyn std::error::Error>> {
-    let graphs = samples::graphs(profile)?;
     let base = TargetProfile { costs: generic().clone(), ..profile.clone() };
+    let graphs = samples::graphs(&base)?;
     let samples = Samples::measured(&graphs, &base, database);
     if samples.all.is_empty() {
         return Err(format!(
@@ -74,35 +73,19 @@ pub fn fit(profile: &TargetProfile, database: &Database) -> Result<Fitted, Box<d
     }
     let mut state = State::new(&samples, base.clone());
     let families = families(&samples);
-    let mut random = Random(1);
+    // Each family has its own random numbers, so that a new kernel does not change the random changes of other families.
+    let mut random: Vec<Random> = families.iter().map(|family| Random::from_names(&family.groups)).collect();
     for step in STEPS {
-        for family in &families {
+        for (family, random) in families.iter().zip(&mut random) {
             state.improve(family, *step);
-            state.wander(family, TRIES, &mut random);
+            state.wander(family, TRIES, random);
         }
     }
     let mut fitted = state.judge();
     let groups: BTreeSet<&str> = families.iter().flat_map(|f| f.groups.iter().copied()).collect();
     fitted.costs =
         state.target.costs.into_iter().filter(|(name, _)| groups.contains(name.as_str())).collect();
-    match out_of_range(&fitted.costs) {
-        Some(parameter) => Err(format!(
-            "the fitted cost parameter {parameter} is outside of its range; if it can exceed 1, name it `_ratio` instead of `_fraction`"
-        )
-        .into()),
-        None => Ok(fitted),
-    }
-}
-
-/// Returns the first cost parameter whose value is outside of the range that its name allows, as `group.name = value`.
-fn out_of_range(costs: &Costs) -> Option<String> {
-    let parameters = costs.iter().flat_map(|(group, numbers)| {
-        numbers
-            .iter()
-            .flat_map(move |(name, number)| number.values().iter().map(move |value| (group, name, *value)))
-    });
-    let mut wrong = parameters.filter(|(_, name, value)| !is_in_range(name, *value));
-    wrong.next().map(|(group, name, value)| format!("{group}.{name} = {value}"))
+    Ok(fitted)
 }
 
 /// Computes the regret and the accuracy of a profile's present cost parameters, without fitting.
@@ -305,7 +288,7 @@ impl<'s> State<'s> {
 }
 
 /// Returns a profile with one cost parameter multiplied by a factor. Returns `None` if the result would be more than [`REACH`]
-/// times above or below the generic value, or would not change in three digits.
+/// times above or below the generic value, would be outside of the parameter's range, or would not change in three digits.
 fn changed(
     target: &TargetProfile,
     (group, name, place): (&str, &str, usize),
@@ -316,7 +299,7 @@ fn changed(
     let number = target.costs.get_mut(group)?.get_mut(name)?.values_mut().get_mut(place)?;
     let next = three_digits(*number * factor);
     let reach = (next / first).max(first / next);
-    if reach > REACH || next == *number {
+    if reach > REACH || !is_in_range(name, next) || next == *number {
         return None;
     }
     *number = next;
@@ -354,6 +337,16 @@ fn parameters<'c>(costs: &'c Costs, group: &str) -> impl Iterator<Item = (&'stat
 struct Random(u64);
 
 impl Random {
+    /// Returns the pseudo-random numbers of a family with these parameter groups.
+    fn from_names(groups: &BTreeSet<&'static str>) -> Self {
+        let mut random = Self(1);
+        for byte in groups.iter().flat_map(|name| name.bytes()) {
+            random.0 ^= u64::from(byte);
+            random.next();
+        }
+        random
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0 >> 33

@@ -34,6 +34,14 @@ const MATMULS: &[[u32; 3]] = &[
     [1500, 512, 512],
     [4096, 320, 320],
     [4096, 320, 1280],
+    [8192, 320, 2560],
+    [8192, 1280, 320],
+    [2048, 640, 5120],
+    [512, 1280, 1280],
+    [197, 768, 3072],
+    [1500, 384, 1536],
+    [577, 768, 3072],
+    [197, 3072, 768],
 ];
 
 /// Batch size, M, K and N of matmuls of two computed values. The flag is true if the second operand is transposed.
@@ -129,6 +137,15 @@ const CONVOLUTIONS: &[[u32; 6]] = &[
     [576, 576, 14, 3, 1, 576],
     [960, 960, 7, 3, 1, 960],
     [240, 240, 28, 5, 2, 240],
+    [1280, 1280, 8, 3, 1, 1],
+    [1280, 1280, 16, 3, 1, 1],
+    [640, 640, 32, 3, 1, 1],
+    [256, 256, 96, 3, 1, 1],
+    [1024, 256, 14, 1, 1, 1],
+    [640, 640, 32, 3, 2, 1],
+    [2560, 1280, 8, 3, 1, 1],
+    [960, 320, 64, 1, 1, 1],
+    [320, 320, 64, 3, 2, 1],
 ];
 
 /// Batch size, input channels, output channels, image side, filter side and stride of convolutions that read an input
@@ -160,6 +177,12 @@ const ATTENTIONS: &[[u32; 5]] = &[
     [24, 8, 16, 16384, 128],
     [32, 8, 256, 1280, 64],
     [6, 6, 1, 1500, 64],
+    [8, 8, 4096, 4096, 40],
+    [6, 6, 1500, 1500, 64],
+    [12, 12, 577, 577, 64],
+    [6, 6, 257, 257, 64],
+    [12, 12, 50, 50, 64],
+    [1, 1, 1024, 1024, 512],
 ];
 
 /// Number and length of the rows that softmax, normalization, reductions and similar operators process.

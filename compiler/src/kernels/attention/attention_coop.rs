@@ -3,8 +3,9 @@
 
 use serde::Deserialize;
 
-use super::attention::{HeadCoordinates, QuantizedRows, Sizes, axes, declare_sizes, declare_softcap};
+use super::attention::{Sizes, axes};
 use super::attention_merge::{self, MAX_SPLIT_ROWS};
+use super::f16_hooks::{declare_loads, declare_visibility, has_readable_operands, is_plain};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Attention, Op};
@@ -119,9 +120,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let able = [SubgroupOp::Basic, SubgroupOp::Vote, SubgroupOp::Shuffle]
         .iter()
         .all(|op| target.has_subgroup_op(*op));
-    let sized = (1..=512).contains(&sizes.d) && (1..=512).contains(&sizes.e);
-    let scalar_mask = problem.arity > 3 && problem.operands.get(3).is_none_or(|mask| mask.rank() == 0);
-    if !able || !sized || scalar_mask || !lanes.is_multiple_of(shape.m) {
+    if !able || !has_readable_operands(problem, &sizes) || !lanes.is_multiple_of(shape.m) {
         return Vec::new();
     }
     let configs = TILES.iter().flat_map(|[subgroups, row_frags, key_frags]| {
@@ -270,32 +269,6 @@ impl Parameters for Params {
     const GROUP: &str = "attention_coop";
 }
 
-/// Declares the sizes, and the hooks that read queries, keys, values and the mask. Returns the WGSL statements that
-/// compute the coordinates of a query.
-fn declare_loads(shader: &mut Shader<'_>, sizes: &Sizes, op: &Attention) -> Result<String, OpError> {
-    let problem = shader.problem;
-    let HeadCoordinates { key, query } = declare_sizes(shader, sizes, op);
-    for (index, name, params, prelude, coordinates) in [
-        (0, "load_q", "head: u32, row: u32, d8: u32", &query, ["b", "h", "s", "d8"]),
-        (1, "load_k", "head: u32, key: u32, d8: u32", &key, ["b", "hk", "key", "d8"]),
-        (2, "load_v", "head: u32, key: u32, e8: u32", &key, ["b", "hk", "key", "e8"]),
-    ] {
-        if let Some(quantized) = QuantizedRows::from_operand(shader, index, prelude) {
-            shader.replace(name, quantized.f16_vec8_function(name, coordinates[3]));
-            continue;
-        }
-        let at = Coordinates::vec4(axes(coordinates), 3);
-        let load = coop::vec8_read(shader, name, params, prelude, index, &at)?;
-        shader.replace(name, load);
-    }
-    if problem.arity > 3 {
-        let rank = problem.operands[3].rank();
-        let at = Coordinates::vec4(axes(["b", "h", "s", "key4"]).split_off(4 - rank), rank - 1);
-        shader.read("mask", "head: u32, row: u32, key4: u32", &query, 3, &at);
-    }
-    Ok(query)
-}
-
 fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Attention(op) = problem.op else { return Err(OpError::new("the operator is not attention")) };
     let sizes = Sizes::from_problem(problem, op)
@@ -319,16 +292,10 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, O
     ] {
         shader.knob(name, value);
     }
-    let masked = problem.arity > 3;
-    shader.constant("MASKED", masked);
-    let key_tile = i64::from(tile.key_frags * shape.n);
-    shader
-        .constant("CHECK_VISIBLE", op.causal || op.window.is_some() || !sizes.keys.is_multiple_of(key_tile));
+    declare_visibility(&mut shader, &sizes, op, tile.key_frags * shape.n);
     // Without mask and soft cap, the scale makes scores logarithms to base 2.
-    let plain = !masked && op.softcap.is_none();
-    let scale = if plain { op.scale * std::f32::consts::LOG2_E } else { op.scale };
-    shader.number("scale", scale);
-    declare_softcap(&mut shader, op, "vec4<f32>");
+    let plain = is_plain(problem, op);
+    shader.number("scale", if plain { op.scale * std::f32::consts::LOG2_E } else { op.scale });
     if plain {
         shader.constant("EXP2_SCALE", "1.0");
     }

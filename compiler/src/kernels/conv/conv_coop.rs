@@ -27,19 +27,20 @@ pub(crate) const KERNEL: Kernel = Kernel {
     in_place: InPlace::Epilogue,
 };
 
-/// Geometry of a convolution that the kernel `conv_coop` can compute.
-struct Shape {
-    windows: Windows,
+/// Geometry of a convolution that is computed as an implicit GEMM.
+pub(super) struct Shape {
+    pub(super) windows: Windows,
     /// Input channels.
-    channels: usize,
+    pub(super) channels: usize,
     /// Number of input channels divided by eight, rounded up.
     vec8s: usize,
-    rows: PixelRows,
+    pub(super) rows: PixelRows,
     /// Form of the filters; `None` if the kernel packs them.
     unpacked: Option<UnpackedFilters>,
 }
 
-fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
+/// Returns the geometry of a convolution, or `None` if it cannot be computed as an implicit GEMM on matrix units.
+pub(super) fn gemm_shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     let rank = problem.result.rank();
     let unpacked = UnpackedFilters::from_problem(op, problem);
     if constant(problem, 1).is_none() && unpacked.is_none() {
@@ -50,7 +51,6 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     if op.group != 1 || !(3..=5).contains(&rank) {
         return None;
     }
-    coop::matrix_shape(problem)?;
     let channels = known(&problem.operands.first()?.shape[1])?;
     known(&problem.result.shape[1])?;
     let windows = Windows::new(&taps, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end);
@@ -72,13 +72,13 @@ fn pack(filters: &Constant, shape: &Shape, problem: &Problem<'_>) -> Option<Pane
 
 /// Returns K of the implicit GEMM, counted in groups of eight: the number of taps times the number of groups of eight
 /// input channels.
-fn depth8(shape: &Shape) -> Dim {
+pub(super) fn depth8(shape: &Shape) -> Dim {
     Dim::from(shape.windows.taps() * shape.vec8s)
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
-    let Some(shape) = shape(op, problem) else { return Vec::new() };
+    let Some(shape) = gemm_shape(op, problem) else { return Vec::new() };
     let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let panels = constant(problem, 1).and_then(|filters| pack(filters, &shape, problem));
     if panels.is_none() && shape.unpacked.is_none() {
@@ -120,32 +120,17 @@ impl Parameters for Params {
 
 fn launches(problem: &Problem<'_>, config: coop::Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
-    let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
+    let shape = gemm_shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
     let panels = constant(problem, 1).and_then(|filters| pack(filters, &shape, problem));
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
-    let (prelude, coordinates) = row_coordinates(&mut shader, &shape.rows);
-    let image =
-        Image { op, windows: &shape.windows, rows: &shape.rows, groups: shape.vec8s, group_type: "Vec8" };
-    let load_a = load_image(
-        &mut shader,
-        &image,
-        "load_a",
-        (&prelude, &coordinates),
-        |shader, name, params, before, at| coop::vec8_read(shader, name, params, before, 0, at),
-    )?;
-    shader.replace("load_a", load_a);
+    declare_pixels(&mut shader, op, &shape, "Vec8")?;
+    shader.constant("ROWS_FIRST", problem.result.is_slices4());
     let n = problem.result.shape[1].clone();
     let weights = Dim::from(shape.windows.taps() * shape.channels);
     // Taps outside the image are zero, so the sign correction uses the sums of whole filters everywhere.
     sign_correction::declare_sign_correction(&mut shader, [&n, &weights], true)?;
-    shader.constant("ROWS_FIRST", problem.result.is_slices4());
-    let mut coordinates = coordinates;
-    coordinates[1] = "n4".into();
-    let pixel = shape.rows.all_images.then(|| "row".to_string());
-    let at = Coordinates { axes: coordinates, lanes: Some(1), pixel, vec4_index: None };
-    shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &at)?;
     let flops = product(&problem.result.shape).mul(&weights).scale(2);
     let k8 = depth8(&shape);
     let sizes = [&shape.rows.m, &n, &k8];
@@ -158,4 +143,58 @@ fn launches(problem: &Problem<'_>, config: coop::Config) -> Result<Vec<LaunchDra
     };
     let grid = coop::declare_matmul(&mut shader, config, sizes, &shape.rows.batch, second)?;
     Ok(coop::with_matrix_requirements(shader.finish("conv_coop", KERNEL.wgsl, grid, flops), problem))
+}
+
+/// Replaces the hooks `load_a` and `store` of an implicit GEMM, as [`declare_image`] and [`declare_result`] do.
+///
+/// # Errors
+/// If the image or the result has a layout that the hooks cannot access (a defect of the candidates).
+fn declare_pixels(
+    shader: &mut Shader<'_>,
+    op: &Conv,
+    shape: &Shape,
+    vec8: &'static str,
+) -> Result<(), OpError> {
+    let pixels = row_coordinates(shader, &shape.rows);
+    declare_image(shader, op, shape, &pixels, vec8)?;
+    declare_result(shader, shape, pixels)
+}
+
+/// Replaces the hook `load_a` of an implicit GEMM, which reads eight channels of a pixel in the WGSL type `vec8`.
+/// `pixels` are the coordinates of rows ([`row_coordinates`]).
+///
+/// # Errors
+/// If the image has a layout that the hook cannot access (a defect of the candidates).
+pub(super) fn declare_image(
+    shader: &mut Shader<'_>,
+    op: &Conv,
+    shape: &Shape,
+    (prelude, coordinates): &(String, Vec<String>),
+    vec8: &'static str,
+) -> Result<(), OpError> {
+    let image =
+        Image { op, windows: &shape.windows, rows: &shape.rows, groups: shape.vec8s, group_type: vec8 };
+    let load_a =
+        load_image(shader, &image, "load_a", (prelude, coordinates), |shader, name, params, before, at| {
+            coop::vec8_read(shader, name, params, before, 0, at)
+        })?;
+    shader.replace("load_a", load_a);
+    Ok(())
+}
+
+/// Replaces the hook `store` of an implicit GEMM, which stores four channels of a pixel of the result. `pixels` are the
+/// coordinates of rows ([`row_coordinates`]).
+///
+/// # Errors
+/// If the result has a layout that the hook cannot access (a defect of the candidates).
+pub(super) fn declare_result(
+    shader: &mut Shader<'_>,
+    shape: &Shape,
+    (prelude, mut coordinates): (String, Vec<String>),
+) -> Result<(), OpError> {
+    coordinates[1] = "n4".into();
+    let pixel = shape.rows.all_images.then(|| "row".to_string());
+    let at = Coordinates { axes: coordinates, lanes: Some(1), pixel, vec4_index: None };
+    shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &at)?;
+    Ok(())
 }

@@ -160,17 +160,7 @@ fn launches(problem: &Problem<'_>, config: FragmentConfig) -> Result<Vec<LaunchD
     let at = single_matrix_coordinates(problem.result.rank(), ["row", "n4"]);
     shader.write("store", "row: u32, n4: u32", "", &at)?;
 
-    match fragments {
-        Fragments::MmaM16N8K16 => {
-            shader.needs(&[Need::Subgroups]);
-            let main = "@compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_id) subgroup: u32, @builtin(subgroup_invocation_id) lane: u32) {
-    multiply(group.x, subgroup * LANES + lane);
-}";
-            shader.replace("main", main.to_string());
-        }
-        Fragments::Emulated => shader.replace("multiply_fragments", emulated_fragments::WGSL.to_string()),
-    }
+    emulated_fragments::declare(&mut shader, fragments, "multiply(group.x, LOCAL)", tile.threads());
     let flops = sizes.m.mul(&sizes.n).mul(&sizes.k).scale(2 * node.matrices() as i64);
     let group_columns = COLUMNS as i64 * i64::from(config.panel_pairs * 2);
     let groups = [sizes.n.ceil_div(group_columns), Dim::known(1), Dim::known(1)];

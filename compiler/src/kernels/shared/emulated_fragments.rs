@@ -3,9 +3,12 @@
 //! This code replaces the matrix instruction on devices without matrix units, so that kernels that depend on the
 //! fragment layout can be tested on every device.
 
+use crate::shader::{Need, Shader};
+use crate::target::Fragments;
+
 /// WGSL function `multiply_fragments(local, a, b, c)`, which emulates a matrix multiply-add. The kernel has THREADS
 /// invocations per workgroup, and LANES of them hold one fragment.
-pub(crate) const WGSL: &str = "var<workgroup> emulated_a: array<vec4<u32>, THREADS>;
+const WGSL: &str = "var<workgroup> emulated_a: array<vec4<u32>, THREADS>;
 var<workgroup> emulated_b: array<vec2<u32>, THREADS>;
 
 fn dot_f16_pair(x: u32, y: u32) -> f32 { return dot(unpack2x16float(x), unpack2x16float(y)); }
@@ -37,3 +40,26 @@ fn multiply_fragments(local: u32, a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> v
 
 /// Workgroup memory that the emulation needs per invocation, in bytes.
 pub(crate) const BYTES_PER_INVOCATION: u32 = 24;
+
+/// Declares how a kernel multiplies fragments. `call` is the WGSL call of the kernel's function, with the workgroup's
+/// index `group` and the invocation's index `LOCAL`. Returns the bytes of workgroup memory that the multiplication needs.
+pub(crate) fn declare(shader: &mut Shader<'_>, fragments: Fragments, call: &str, threads: u32) -> u32 {
+    match fragments {
+        Fragments::MmaM16N8K16 => {
+            let call = call.replace("LOCAL", "subgroup * LANES + lane");
+            let main = format!(
+                "@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_id) subgroup: u32, @builtin(subgroup_invocation_id) lane: u32) {{
+    {call};
+}}"
+            );
+            shader.replace("main", main);
+            shader.needs(&[Need::Subgroups]);
+            0
+        }
+        Fragments::Emulated => {
+            shader.replace("multiply_fragments", WGSL.to_string());
+            BYTES_PER_INVOCATION * threads
+        }
+    }
+}
