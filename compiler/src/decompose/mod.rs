@@ -18,6 +18,7 @@
 //!
 //! To add a decomposition, add a file here and a line in [`DECOMPOSITIONS`].
 
+pub mod attention_matmuls;
 pub mod dequantize;
 pub mod dequantize_filters;
 pub(crate) mod params;
@@ -46,8 +47,9 @@ pub const STAGE: &str = "decompose";
 
 /// Maximum scratch memory of an alternative: `TRAFFIC_MULTIPLE` times the largest memory traffic of any node, the size
 /// of the last-level cache, or the bytes of all constants divided by [`CONSTANTS_DIVISOR`], whichever is largest. An
-/// alternative above this maximum is not used, however fast it is.
-const TRAFFIC_MULTIPLE: i64 = 4;
+/// alternative above this maximum is not used, however fast it is. The operands and the result of a node are in memory
+/// together, so the peak of the intermediate values stays below three times the largest traffic.
+const TRAFFIC_MULTIPLE: i64 = 2;
 const CONSTANTS_DIVISOR: i64 = 16;
 
 /// All decompositions. If two alternatives have equal costs, the decomposition that is earlier in this list is
@@ -59,6 +61,7 @@ pub const DECOMPOSITIONS: &[Decomposition] = &[
     whole_groups::DECOMPOSITION,
     dequantize::DECOMPOSITION,
     dequantize_filters::DECOMPOSITION,
+    attention_matmuls::DECOMPOSITION,
 ];
 
 /// A rewrite of one kind of node into other nodes.

@@ -28,6 +28,9 @@ pub struct Params {
     pub whole_groups_max_cost_ratio: f64,
     /// `max_cost_ratio` of `dequantize`. Estimates of kernels that read quantized weights are less accurate.
     pub dequantize_max_cost_ratio: f64,
+    /// `max_cost_ratio` of `attention-matmuls`. The node and the alternative use different kernels, whose estimates may
+    /// err differently.
+    pub attention_matmuls_max_cost_ratio: f64,
     /// Alternatives that cost up to this many times the cheapest one count as equally cheap; of these, the alternative
     /// with the least scratch memory wins.
     pub tie_cost_ratio: f64,
@@ -43,6 +46,8 @@ pub struct Params {
     /// Maximum number of convolution groups that `whole-groups` joins into one. Joined filters are padded with zeros;
     /// with more groups, multiplying by the zeros costs more than the fallback kernel.
     pub max_joined_groups: f64,
+    /// Minimum head size of queries for `attention-matmuls`. The kernels of attention are fast for smaller heads.
+    pub min_attention_matmuls_head_size: f64,
 }
 
 impl Params {

@@ -110,14 +110,15 @@ mod tests {
     use crate::plan::Plan;
     use crate::target::TargetProfile;
 
-    /// A test graph with a convolution whose Winograd tiles take 2.25 times as many bytes as its image.
+    /// A test graph with a convolution whose Winograd tiles take 2.25 times the bytes of its image.
     const TILES: &str = r#"
 %0 = input {"name":"x","dtype":"f32","shape":[1,64,64,64]}
-%1 = constant {"dtype":"f32","shape":[64,64,3,3],"random":1}
-%2 = relu %0
-%3 = conv %2 %1 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
-%4 = neg %3
-output "y" %4
+%1 = input {"name":"z","dtype":"f32","shape":[1,64,64,64]}
+%2 = mul %0 %1
+%3 = constant {"dtype":"f32","shape":[64,64,3,3],"random":1}
+%4 = conv %2 %3 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+%5 = neg %4
+output "y" %5
 "#;
     /// A test graph with a long sum, which is split over workgroups if the device allows many.
     const SUM: &str = r#"
