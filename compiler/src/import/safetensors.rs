@@ -1,5 +1,5 @@
-//! Weights of a Hugging Face folder: `model.safetensors`, or the shards listed in `model.safetensors.index.json`. The files of
-//! diffusers have other stems than `model`.
+//! Weights of a Hugging Face folder: `model.safetensors`, or the shards listed in `model.safetensors.index.json`. Files of
+//! diffusers and f16 variants have other names.
 //!
 //! Files are mapped, and tensors borrow from the mapping. The hash is computed on request and keeps only a window of a file in memory. Shards must
 //! be in the folder. The reference library checks the header (size limit, overlaps, gaps, shapes against byte counts).
@@ -15,8 +15,13 @@ use crate::import::listing::ListedTensor;
 use crate::ir::op::Constant;
 use crate::ir::tensor::DType;
 
-/// Stems of the names of checkpoint files. The first one in a folder is read.
-const STEMS: [&str; 4] = ["model", "diffusion_pytorch_model", "model.fp16", "diffusion_pytorch_model.fp16"];
+/// Names of a checkpoint's file, and of the index of its shards. The first pair with a file in a folder is read.
+const CHECKPOINTS: [[&str; 2]; 4] = [
+    ["model.safetensors", "model.safetensors.index.json"],
+    ["diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.safetensors.index.json"],
+    ["model.fp16.safetensors", "model.safetensors.index.fp16.json"],
+    ["diffusion_pytorch_model.fp16.safetensors", "diffusion_pytorch_model.safetensors.index.fp16.json"],
+];
 /// Number of bytes of a mapped file that are hashed before their pages are released.
 const WINDOW: usize = 1 << 24;
 
@@ -154,11 +159,9 @@ pub fn list(folder: &Path) -> Result<Vec<ListedTensor>> {
 
 /// Maps the checkpoint's files of a folder, in order.
 fn checkpoint_files(folder: &Path) -> Result<Vec<(PathBuf, Content)>> {
-    let index_of = |stem: &str| folder.join(format!("{stem}.safetensors.index.json"));
-    let one_of = |stem: &str| folder.join(format!("{stem}.safetensors"));
-    let exists = |stem: &&&str| index_of(stem).exists() || one_of(stem).exists();
-    let stem = STEMS.iter().find(exists).unwrap_or(&STEMS[0]);
-    let (index, one) = (index_of(stem), one_of(stem));
+    let exists = |names: &&[&str; 2]| names.iter().any(|name| folder.join(name).exists());
+    let names = CHECKPOINTS.iter().find(exists).unwrap_or(&CHECKPOINTS[0]);
+    let [one, index] = names.map(|name| folder.join(name));
     let files = if index.exists() { shards(folder, &index)? } else { vec![one.clone()] };
     let mut mapped = Vec::with_capacity(files.len());
     for path in files {
@@ -287,4 +290,44 @@ pub(super) fn map(path: &Path) -> Result<Content> {
         });
     }
     Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use safetensors::tensor::TensorView;
+    use safetensors::{Dtype, serialize_to_file};
+
+    use super::{Weights, list};
+
+    /// Writes a file with one f32 tensor of two elements.
+    fn write(folder: &Path, file: &str, tensor: &str) {
+        let bytes: Vec<u8> = [1.0f32, 2.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+        let view = TensorView::new(Dtype::F32, vec![2], &bytes).unwrap();
+        serialize_to_file([(tensor, view)], None, &folder.join(file)).unwrap();
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        Weights::open(folder).unwrap();
+        list(folder).unwrap().into_iter().map(|tensor| tensor.name).collect()
+    }
+
+    #[test]
+    fn the_first_known_name_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        assert!(Weights::open(folder).unwrap_err().to_string().contains("model.safetensors"));
+        write(folder, "shard-1.fp16.safetensors", "a");
+        write(folder, "shard-2.fp16.safetensors", "b");
+        let index = r#"{"weight_map":{"a":"shard-1.fp16.safetensors","b":"shard-2.fp16.safetensors"}}"#;
+        std::fs::write(folder.join("diffusion_pytorch_model.safetensors.index.fp16.json"), index).unwrap();
+        assert_eq!(names(folder), ["a", "b"]);
+        write(folder, "model.fp16.safetensors", "half");
+        assert_eq!(names(folder), ["half"]);
+        write(folder, "diffusion_pytorch_model.safetensors", "diffusion");
+        assert_eq!(names(folder), ["diffusion"]);
+        write(folder, "model.safetensors", "whole");
+        assert_eq!(names(folder), ["whole"]);
+    }
 }
