@@ -62,6 +62,31 @@ fn included_files_add_models_and_targets() {
 }
 
 #[test]
+fn a_model_of_several_files_is_one_bundle() {
+    let project = Project::new();
+    let linked = "[[model]]\npath = [\"first.onnx\", \"second.onnx\"]\nlinks = [\"first.y=second.a\"]\ndims = { n = 2 }\n\
+                  [[model.artifact]]\nname = \"linked\"\ntargets = \"lavapipe\"\n";
+    project.write("drift.toml", linked.as_bytes());
+    let built = project.build(&[]);
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    let bundle = "bundles/first+second.linked.drift";
+    let line = ["first.onnx", "second.onnx", "--link", "first.y=second.a", "--dim", "n=2", "-t", "lavapipe"];
+    let compiled = project.driftc(&[&["compile"], &line[..], &["-o", "line.drift"]].concat());
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    assert_eq!(project.bytes(bundle), project.bytes("line.drift"));
+    // The bundle depends on every file.
+    assert!(text(&project.build(&[]).stdout).contains("1 up to date"));
+    project.write("second.onnx", &crate::fixture::model(&[("Abs", &["a"], "y")]));
+    let built = project.build(&[]);
+    assert!(text(&built.stdout).contains("1 built"), "{}", text(&built.stdout));
+    assert_ne!(project.bytes(bundle), project.bytes("line.drift"));
+    project.replace("drift.toml", "first.y=second.a", "first.z=second.a");
+    let built = project.build(&[]);
+    assert_eq!(built.status.code(), Some(1));
+    assert!(text(&built.stderr).contains("which does not exist"), "{}", text(&built.stderr));
+}
+
+#[test]
 fn a_new_manifest_builds() {
     let project = Project::new();
     let refused = project.build(&["--init", "first.onnx"]);

@@ -12,7 +12,7 @@ use driftc::target::TargetProfile;
 
 use crate::build::arguments::{Argument, arguments};
 use crate::build::budget::Budget;
-use crate::build::manifest::{Artifact, Manifest, Model, folder_of, matches};
+use crate::build::manifest::{Artifact, Manifest, Model, OneOrMore, folder_of, matches};
 use crate::commands::compile::CompileArgs;
 use crate::failure::{Failure, Result};
 use crate::target_args::{is_path, load_target};
@@ -61,13 +61,20 @@ pub(crate) fn actions(manifest: &Manifest) -> Result<Vec<Action>> {
     let mut profiles = BTreeMap::new();
     let mut actions = Vec::new();
     for model in &manifest.models {
-        let paths = matches(&folder_of(&model.file), &model.table.path, &model.file)?;
+        let mut paths = Vec::new();
+        for path in model.table.path.as_slice() {
+            paths.extend(matches(&folder_of(&model.file), path, &model.file)?);
+        }
+        if let OneOrMore::More(_) = model.table.path {
+            add_model(manifest, model, &paths, &mut profiles, &mut actions)?;
+            continue;
+        }
         if let (Some(name), [_, _, ..]) = (&model.table.name, paths.as_slice()) {
             let reason = format!("model `{name}`: {} files match its path", paths.len());
             return Err(in_file(model, &reason).help("leave out `name`: the files' names are used"));
         }
-        for path in &paths {
-            add_model(manifest, model, path, &mut profiles, &mut actions)?;
+        for path in paths {
+            add_model(manifest, model, &[path], &mut profiles, &mut actions)?;
         }
     }
     check_outputs(&actions)?;
@@ -78,24 +85,25 @@ fn in_file(model: &Model, reason: &str) -> Failure {
     Failure::input(format!("{}: {reason}", model.file.display()))
 }
 
-/// Adds the actions of a model file.
+/// Adds the actions of a model, which has one file or several.
 fn add_model(
     manifest: &Manifest,
     model: &Model,
-    path: &Path,
+    paths: &[PathBuf],
     profiles: &mut BTreeMap<String, TargetProfile>,
     actions: &mut Vec<Action>,
 ) -> Result<()> {
-    let stem = if path.is_dir() { path.file_name() } else { path.file_stem() };
-    let default = stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    let name = model.table.name.clone().unwrap_or(default);
+    let stems: Vec<String> = paths.iter().map(|path| stem(path)).collect();
+    let name = model.table.name.clone().unwrap_or_else(|| stems.join("+"));
     check_name(model, "model", &name)?;
     if model.table.artifacts.is_empty() {
         return Err(in_file(model, &format!("model `{name}` has no artifacts"))
             .help("add a [[model.artifact]] table with a name and targets"));
     }
-    std::fs::metadata(path)
-        .map_err(|error| Failure::file(path, &error).because(format!("model `{name}`")))?;
+    for path in paths {
+        std::fs::metadata(path)
+            .map_err(|error| Failure::file(path, &error).because(format!("model `{name}`")))?;
+    }
     for artifact in &model.table.artifacts {
         check_name(model, "artifact", &artifact.name)?;
         let targets = targets_of(manifest, model, artifact, profiles)?;
@@ -107,7 +115,7 @@ fn add_model(
             let bundle = parts.join(".");
             let output = manifest.output.join(format!("{bundle}.{EXTENSION}"));
             let arguments = arguments(&model.table, artifact, &folder_of(&model.file));
-            let words = words(path, targets, &arguments, &output);
+            let words = words(paths, targets, &arguments, &output);
             let args = parse(&words).map_err(|reason| {
                 in_file(model, &format!("artifact `{bundle}` has wrong values")).because(reason)
             })?;
@@ -126,9 +134,15 @@ fn add_model(
     Ok(())
 }
 
+/// Name of a file without its extension, or of a folder.
+fn stem(path: &Path) -> String {
+    let stem = if path.is_dir() { path.file_name() } else { path.file_stem() };
+    stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
+}
+
 /// Returns the words of `driftc compile` for a bundle.
-fn words(model: &Path, targets: &[Target], arguments: &[Argument], output: &Path) -> Vec<String> {
-    let mut words = vec![model.display().to_string()];
+fn words(paths: &[PathBuf], targets: &[Target], arguments: &[Argument], output: &Path) -> Vec<String> {
+    let mut words: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     words.extend(targets.iter().flat_map(|target| ["-t".to_owned(), target.word.clone()]));
     words.extend(arguments.iter().flat_map(Argument::words));
     words.extend(["-o".to_owned(), output.display().to_string()]);

@@ -45,6 +45,9 @@ impl Argument {
 pub(crate) fn arguments(model: &ModelTable, artifact: &Artifact, folder: &Path) -> Vec<Argument> {
     let mut list = inputs(model, artifact, folder);
     let mut add = |option, value| list.push(Argument { option, value });
+    for link in &model.links {
+        add("--link", Value::Text(link.clone()));
+    }
     let texts = [
         ("--precision", &artifact.precision),
         ("--weights", &artifact.weights),
@@ -133,10 +136,11 @@ mod tests {
     use crate::commands::compile::CompileArgs;
 
     /// Options that a manifest has in another form, or that are no property of an artifact.
-    const ELSEWHERE: &[&str] = &["link", "target", "output", "sign", "emit-dir", "threads", "json"];
+    const ELSEWHERE: &[&str] = &["target", "output", "sign", "emit-dir", "threads", "json"];
 
     const ALL: &str = r#"
-path = "model.onnx"
+path = ["model.onnx", "other.onnx"]
+links = ["model.y=other.x"]
 dims = { n = 2, m = "1..4" }
 shapes = { x = [1, "n"] }
 consts = { a = 1, b = 0.5, c = [1, 2], d = true, e = "e.npy", f = "1,2" }
@@ -167,7 +171,7 @@ optimize = true
         assert_eq!(set, known);
         let words: Vec<String> = arguments.iter().flat_map(Argument::words).collect();
         let line = "--dim m=3 --dim n=2 --shape x=1,n --const a=1 --const b=0.5 --const c=1,2 --const d=1 --const \
-                    e=in/e.npy --const f=1,2 --like y=in/1.npy --like y=in/2.npy --precision f16 --weights q8 --kv-cache q8 \
+                    e=in/e.npy --const f=1,2 --like y=in/1.npy --like y=in/2.npy --link model.y=other.x --precision f16 --weights q8 --kv-cache q8 \
                     --calibrate in/text.txt --tuning in/t.tune --self-test 2 --specialize n=1 --specialize n=2 \
                     --batch-invariant --optimize";
         assert_eq!(words.join(" "), line);

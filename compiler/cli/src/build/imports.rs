@@ -81,6 +81,6 @@ impl Imports {
 
 fn words(action: &Action) -> Vec<String> {
     let arguments = action.arguments.iter().filter(|argument| argument.is_for_import());
-    let path = action.args.model.path.display().to_string();
-    std::iter::once(path).chain(arguments.flat_map(|argument| argument.words())).collect()
+    let paths = action.args.paths().map(|path| path.display().to_string());
+    paths.chain(arguments.flat_map(|argument| argument.words())).collect()
 }

@@ -61,8 +61,8 @@ pub(crate) fn compiler_hash(state: &State) -> Result<String> {
 /// Files that an action reads.
 #[derive(Debug)]
 pub(crate) struct Inputs {
-    /// Names of the external data of an .onnx file.
-    external: Vec<String>,
+    /// Names of the external data of each .onnx file.
+    external: Vec<Vec<String>>,
     /// Files of the model, by the names by which the importer finds them.
     model: Vec<(String, HashedFile)>,
     /// Files of arguments, in the order of the arguments.
@@ -89,18 +89,21 @@ impl Inputs {
             let (hash, look) = state.stamps.hash(path)?;
             Ok(HashedFile { path: path.to_owned(), hash, look })
         };
-        let path = &action.args.model.path;
-        let mut first = None;
-        let mut external = Vec::new();
-        if !drift_models::is_model(path) {
-            let file = hashed(path)?;
-            external = state.external(&file.hash, || Ok(onnx::summary(path)?.external))?;
-            first = Some(file);
-        }
         let mut model = Vec::new();
-        for (name, path) in model_files(path, &external)? {
-            let known = first.take_if(|first| first.path == path);
-            model.push((name, known.map_or_else(|| hashed(&path), Ok)?));
+        let mut external = Vec::new();
+        for path in action.args.paths() {
+            let mut first = None;
+            let mut names = Vec::new();
+            if !drift_models::is_model(path) {
+                let file = hashed(path)?;
+                names = state.external(&file.hash, || Ok(onnx::summary(path)?.external))?;
+                first = Some(file);
+            }
+            for (name, path) in model_files(path, &names)? {
+                let known = first.take_if(|first| first.path == path);
+                model.push((name, known.map_or_else(|| hashed(&path), Ok)?));
+            }
+            external.push(names);
         }
         let mut arguments = Vec::new();
         for argument in &action.arguments {
@@ -136,10 +139,12 @@ impl Inputs {
     /// # Errors
     /// If a file is missing or has changed, or another file belongs to the model now.
     pub(crate) fn check_unchanged(&self, action: &Action) -> Result<()> {
-        let path = &action.args.model.path;
-        let files = model_files(path, &self.external)?;
+        let mut files = Vec::new();
+        for (path, external) in action.args.paths().zip(&self.external) {
+            files.extend(model_files(path, external)?);
+        }
         if !files.iter().map(|(_, path)| path).eq(self.model.iter().map(|(_, file)| &file.path)) {
-            return Err(changed(path));
+            return Err(changed(&action.args.model.path));
         }
         let now = self.paths().map(|path| Ok((path.clone(), Look::of(path)?)));
         check_same(&self.looks(), &now.collect::<Result<_>>()?)

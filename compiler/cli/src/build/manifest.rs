@@ -71,10 +71,15 @@ struct Output {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct ModelTable {
-    /// Name in file names. The default is the model's file name without its extension.
+    /// Name in file names. The default is the model's file name without its extension; for several files, their names
+    /// with `+` between them.
     pub(crate) name: Option<String>,
-    /// An .onnx file, a .gguf file or a Hugging Face folder. With `*` or `?`, every match is a model.
-    pub(crate) path: String,
+    /// An .onnx file, a .gguf file or a Hugging Face folder. With `*` or `?`, every match is a model. A list of .onnx
+    /// files is one model, with a function for each file.
+    pub(crate) path: OneOrMore,
+    /// Outputs that stay on the device, as inputs of a function: `FUNCTION.OUTPUT=FUNCTION.INPUT`.
+    #[serde(default)]
+    pub(crate) links: Vec<String>,
     /// Sizes of symbolic dimensions: `batch = 1`, `width = "320..1280"`.
     #[serde(default)]
     pub(crate) dims: BTreeMap<String, Size>,

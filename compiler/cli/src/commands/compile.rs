@@ -254,8 +254,13 @@ impl CompileArgs {
         if self.further.is_empty() && self.links.is_empty() {
             return self.model.load();
         }
-        let paths: Vec<&PathBuf> = [&self.model.path].into_iter().chain(&self.further).collect();
+        let paths: Vec<&PathBuf> = self.paths().collect();
         load_linked(&self.model.options, &paths, &self.links)
+    }
+
+    /// Paths of the model, or of all models.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.model.path].into_iter().chain(&self.further)
     }
 
     /// Returns these arguments with another output file.
