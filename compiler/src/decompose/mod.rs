@@ -48,7 +48,7 @@ pub const STAGE: &str = "decompose";
 /// Maximum scratch memory of an alternative: `TRAFFIC_MULTIPLE` times the largest memory traffic of any node, the size
 /// of the last-level cache, or the bytes of all constants divided by [`CONSTANTS_DIVISOR`], whichever is largest. An
 /// alternative above this maximum is not used, however fast it is. The operands and the result of a node are in memory
-/// together, so the peak of the intermediate values stays below three times the largest traffic.
+/// together, so the largest traffic is a lower bound of the memory without alternatives.
 const TRAFFIC_MULTIPLE: i64 = 2;
 const CONSTANTS_DIVISOR: i64 = 16;
 
