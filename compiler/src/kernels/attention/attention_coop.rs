@@ -3,8 +3,8 @@
 
 use serde::Deserialize;
 
-use super::attention::{Sizes, axes};
-use super::attention_merge::{self, MAX_SPLIT_ROWS};
+use super::attention::Sizes;
+use super::attention_merge::{self, KV_SPLITS, MAX_SPLIT_ROWS};
 use super::f16_hooks::{declare_loads, declare_visibility, has_readable_operands, is_plain};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
@@ -12,7 +12,6 @@ use crate::ir::op::{Attention, Op};
 use crate::kernels::cost::{Estimate, Parameters};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::coop;
-use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, LaunchDraft, Need, Shader};
 use crate::target::quirks::Fault;
@@ -59,10 +58,6 @@ const TILES: &[[u32; 3]] = &[
     [1, 1, 2],
     [4, 1, 5],
 ];
-
-/// Numbers of KV splits that are tried. A KV split is one of the workgroups that split the keys of a query; with 1, the
-/// keys are not split.
-const KV_SPLITS: &[u32] = &[1, 2, 4, 8, 16, 32, 64];
 
 /// Sizes of the tile of query rows and keys that a workgroup of `attention_coop` processes in a step.
 struct Tile {
@@ -307,14 +302,8 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, O
     }
     shader.needs(&[Need::SubgroupShuffle]);
     let query = declare_loads(&mut shader, &sizes, op)?;
-    let partials = if kv_split > 1 {
-        shader.replace("store", "fn store(head: u32, row: u32, e4: u32, v: vec4<f32>) {}".into());
-        Some(attention_merge::declare_partials(&mut shader, &sizes, kv_split, tile.key_frags * shape.n))
-    } else {
-        let at = Coordinates::vec4(axes(["b", "h", "s", "e4"]), 3);
-        shader.write("store", "head: u32, row: u32, e4: u32", &query, &at)?;
-        None
-    };
+    let key_tile = tile.key_frags * shape.n;
+    let partials = attention_merge::declare_results(&mut shader, &sizes, &query, kv_split, key_tile)?;
     shader.workgroup_memory(tile.memory);
     let group_rows = i64::from(tile.subgroups * tile.row_frags * shape.m);
     let groups = [sizes.rows().ceil_div(group_rows), sizes.heads.clone(), Dim::known(i64::from(kv_split))];

@@ -4,8 +4,8 @@
 
 use serde::Deserialize;
 
-use super::attention::{Sizes, axes};
-use super::attention_merge::{self, MAX_SPLIT_ROWS};
+use super::attention::Sizes;
+use super::attention_merge::{self, KV_SPLITS, MAX_SPLIT_ROWS};
 use super::f16_hooks::{declare_loads, declare_visibility, has_readable_operands, is_plain};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
@@ -13,8 +13,7 @@ use crate::ir::op::{Attention, Op};
 use crate::kernels::cost::{Estimate, Parameters};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::emulated_fragments;
-use crate::kernels::shared::fragment_matmul::{LANES, known_fragments};
-use crate::shader::access::Coordinates;
+use crate::kernels::shared::fragment_matmul::{LANES, known_fragments, with_fragment_requirements};
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, LaunchDraft, Need, Shader};
 use crate::target::{Fragments, MatrixScope, SubgroupOp};
@@ -66,10 +65,6 @@ const TILES: &[[u32; 3]] = &[
 
 /// Tiles that are tried if fragments are emulated. Drivers compile the emulated multiplications of larger tiles slowly.
 const EMULATED_TILES: &[[u32; 3]] = &[[2, 1, 32], [1, 2, 16]];
-
-/// Numbers of KV splits that are tried. A KV split is one of the workgroups that split the keys of a query; with 1, the
-/// keys are not split.
-const KV_SPLITS: &[u32] = &[1, 2, 4, 8, 16, 32, 64];
 
 /// Query rows of a matrix fragment.
 const FRAG_ROWS: u32 = 16;
@@ -294,14 +289,7 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, O
     declare_scale(&mut shader, op);
     shader.needs(&[Need::SubgroupVote, Need::SubgroupShuffle]);
     let query = declare_loads(&mut shader, &sizes, op)?;
-    let partials = if kv_split > 1 {
-        shader.replace("store", "fn store(head: u32, row: u32, e4: u32, v: vec4<f32>) {}".into());
-        Some(attention_merge::declare_partials(&mut shader, &sizes, kv_split, config.key_tile))
-    } else {
-        let at = Coordinates::vec4(axes(["b", "h", "s", "e4"]), 3);
-        shader.write("store", "head: u32, row: u32, e4: u32", &query, &at)?;
-        None
-    };
+    let partials = attention_merge::declare_results(&mut shader, &sizes, &query, kv_split, config.key_tile)?;
     let emulated =
         emulated_fragments::declare(&mut shader, fragments, "attend(group, LOCAL)", tile.threads());
     shader.workgroup_memory(tile.memory() + emulated);
@@ -309,12 +297,8 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, O
         [sizes.rows().ceil_div(i64::from(tile.rows())), sizes.heads.clone(), Dim::known(kv_split.into())];
     let flops = sizes.rows().mul(&sizes.heads).mul(&sizes.t).scale(2 * (sizes.d + sizes.e));
     let grid = Grid { groups, workgroup: [tile.threads(), 1, 1] };
-    let mut launch = shader.finish(KERNEL.name, KERNEL.wgsl, grid, flops);
-    if fragments == Fragments::MmaM16N8K16 {
-        launch.subgroup_size = Some(LANES);
-        launch.matrix = Some(shape.clone());
-    }
-    let mut launches = vec![launch];
+    let launch = shader.finish(KERNEL.name, KERNEL.wgsl, grid, flops);
+    let mut launches = vec![with_fragment_requirements(launch, shape, fragments)];
     if let Some(partials) = partials {
         launches.push(attention_merge::launch(problem, &sizes, &partials)?);
     }

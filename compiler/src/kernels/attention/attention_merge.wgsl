@@ -1,5 +1,5 @@
-// Merges the partial results of attention_kv_split.wgsl or attention_coop.wgsl. A workgroup computes the result of one
-// query. Each invocation merges four value columns over some of the KV splits.
+// Merges the partial results of attention_kv_split.wgsl, attention_coop.wgsl or attention_fragments.wgsl. A workgroup
+// computes the result of one query. Each invocation merges four value columns over some of the KV splits.
 //
 // The compiler replaces the knobs, the sizes and the hooks.
 

@@ -11,14 +11,14 @@ use crate::ir::op::Op;
 use crate::ir::tensor::DeviceType;
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel};
 use crate::kernels::shared::emulated_fragments;
-use crate::kernels::shared::fragment_matmul::{LANES, known_fragments};
+use crate::kernels::shared::fragment_matmul::{known_fragments, with_fragment_requirements};
 use crate::kernels::shared::pixels::row_coordinates;
 use crate::kernels::shared::window::{constant, fits, with_bias};
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::PANELS_OF_COLUMNS;
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, LaunchDraft, Need, Shader};
-use crate::target::{Fragments, MatrixScope, SubgroupOp};
+use crate::target::{MatrixScope, SubgroupOp};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_fragments",
@@ -83,12 +83,8 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, O
     let flops = product(&problem.result.shape).mul(&weights).scale(2);
     let groups = [grid, Dim::known(1), shape.rows.batch.scale(i64::from(config.group_split))];
     let grid = Grid { groups, workgroup: [config.threads(), 1, 1] };
-    let mut launch = shader.finish(KERNEL.name, KERNEL.wgsl, grid, flops);
-    if fragments == Fragments::MmaM16N8K16 {
-        launch.subgroup_size = Some(LANES);
-        launch.matrix = Some(matrix.clone());
-    }
-    let mut launches = vec![launch];
+    let launch = shader.finish(KERNEL.name, KERNEL.wgsl, grid, flops);
+    let mut launches = vec![with_fragment_requirements(launch, matrix, fragments)];
     if let Some(partial_sums) = partial_sums {
         launches.push(partial_sums.merge(problem, &shape)?);
     }

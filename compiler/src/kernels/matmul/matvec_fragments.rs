@@ -9,7 +9,8 @@ use crate::ir::dim::Dim;
 use crate::kernels::cost::{Estimate, Overlap, Parameters};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel};
 use crate::kernels::shared::fragment_matmul::{
-    FRAGMENT_ROWS, FragmentConfig, FragmentMatMul, FragmentTile, FragmentWeights, LANES, STEP_K,
+    FRAGMENT_ROWS, FragmentConfig, FragmentMatMul, FragmentTile, FragmentWeights, STEP_K,
+    with_fragment_requirements,
 };
 use crate::kernels::shared::matmul_node::{MatMulNode, VectorWidth};
 use crate::kernels::shared::matmul_sizes::single_matrix_coordinates;
@@ -19,7 +20,7 @@ use crate::shader::pack::quantized_panels::ROWS as COLUMNS;
 use crate::shader::packed_f16;
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, LaunchDraft, Need, Shader};
-use crate::target::{Fragments, MatrixScope};
+use crate::target::MatrixScope;
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "matvec_fragments",
@@ -165,12 +166,8 @@ fn launches(problem: &Problem<'_>, config: FragmentConfig) -> Result<Vec<LaunchD
     let group_columns = COLUMNS as i64 * i64::from(config.panel_pairs * 2);
     let groups = [sizes.n.ceil_div(group_columns), Dim::known(1), Dim::known(1)];
     let grid = Grid { groups, workgroup: [tile.threads(), 1, 1] };
-    let mut launch = shader.finish("matvec_fragments", KERNEL.wgsl, grid, flops);
-    if fragments == Fragments::MmaM16N8K16 {
-        launch.subgroup_size = Some(LANES);
-        launch.matrix = Some(shape.clone());
-    }
-    Ok(vec![launch])
+    let launch = shader.finish("matvec_fragments", KERNEL.wgsl, grid, flops);
+    Ok(vec![with_fragment_requirements(launch, shape, fragments)])
 }
 
 /// Replaces the WGSL declarations that depend on the packed layout of the weight matrices.

@@ -9,6 +9,7 @@ use super::matmul_sizes::{MatMulSizes, matmul_sizes};
 use super::quantized::{MAX_SMALL_M, QuantizedColumns};
 use crate::ir::dim::product;
 use crate::kernels::kernel::config;
+use crate::shader::LaunchDraft;
 use crate::shader::pack::quantized_panels::ROWS as COLUMNS;
 use crate::shader::problem::Problem;
 use crate::shader::quantized::vec8_shares_scale;
@@ -106,6 +107,19 @@ impl FragmentWeights {
             Self::Quantized(_) | Self::F16(_) => None,
         }
     }
+}
+
+/// Returns a launch with the subgroup size and the matrix shape that its fragments need. Emulated fragments need neither.
+pub(crate) fn with_fragment_requirements(
+    mut launch: LaunchDraft,
+    shape: &MatrixShape,
+    fragments: Fragments,
+) -> LaunchDraft {
+    if fragments == Fragments::MmaM16N8K16 {
+        launch.subgroup_size = Some(LANES);
+        launch.matrix = Some(shape.clone());
+    }
+    launch
 }
 
 /// Returns the target's matrix shape whose fragments have a known layout. Returns `None` if the target has none or the
