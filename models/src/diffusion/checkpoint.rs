@@ -75,7 +75,7 @@ pub(super) fn open(
         inpaints: unet.inputs == 2 * latent_channels + 1,
         takes_guidance: unet.guidance.is_some(),
         takes_time_ids: unet.added.is_some(),
-        vae_needs_f32: vae.needs_f32(),
+        vae_needs_f32: unet.added.is_some() && vae.needs_f32(),
         encodes_images: true,
         networks: Box::new(CheckpointNetworks { unet, unet_weights, text, vae, vae_weights, tokens }),
     };

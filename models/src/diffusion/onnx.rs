@@ -85,6 +85,7 @@ pub(super) fn open(path: &Path, dims: &Dims) -> Result<(Parts, Vec<String>, Chec
         Some(file) => Some(imports.add(file, &[("sample", image)])?),
         None => None,
     };
+    let takes_time_ids = files.unet.has("time_ids");
     let parts = Parts {
         text_encoders: text.len(),
         tokens,
@@ -94,8 +95,8 @@ pub(super) fn open(path: &Path, dims: &Dims) -> Result<(Parts, Vec<String>, Chec
         latent_scale: vae.latent_scale,
         inpaints: channels == 2 * vae.latent_channels + 1,
         takes_guidance: unet.guidance.is_some(),
-        takes_time_ids: files.unet.has("time_ids"),
-        vae_needs_f32: vae.needs_f32,
+        takes_time_ids,
+        vae_needs_f32: takes_time_ids && vae.needs_f32,
         encodes_images: vae_encoder.is_some(),
         networks: Box::new(OnnxNetworks {
             text,

@@ -37,8 +37,8 @@ pub(crate) struct KlConfig {
     pub(crate) use_post_quant_conv: bool,
     #[serde(default = "yes")]
     pub(crate) mid_block_add_attention: bool,
-    /// True if f16 cannot hold the values inside of the VAE.
-    #[serde(default)]
+    /// True if SDXL computes the VAE in f32, because f16 cannot hold its values. diffusers' other pipelines ignore it.
+    #[serde(default = "yes")]
     pub(crate) force_upcast: bool,
 }
 
@@ -172,7 +172,7 @@ impl VaeConfig {
         }
     }
 
-    /// True if f16 cannot hold the values inside of the VAE.
+    /// True if f16 cannot hold the values inside of the VAE in SDXL.
     pub(crate) fn needs_f32(&self) -> bool {
         matches!(self, Self::Kl(config) if config.force_upcast)
     }

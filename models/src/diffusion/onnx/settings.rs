@@ -99,7 +99,7 @@ pub(super) struct VaeSizes {
     pub(super) pixels: usize,
     /// Factor of the latent after the encoder, and the shift that is subtracted before.
     pub(super) latent_scale: (f32, f32),
-    /// True if f16 cannot hold the values inside of the VAE.
+    /// True if f16 cannot hold the values inside of the VAE in SDXL.
     pub(super) needs_f32: bool,
 }
 
@@ -116,7 +116,7 @@ impl VaeSizes {
             latent_channels: declared.or(vae.latent_channels).unwrap_or(LATENT_CHANNELS),
             pixels,
             latent_scale: (vae.scaling_factor.unwrap_or(LATENT_SCALE), vae.shift_factor.unwrap_or(0.0)),
-            needs_f32: vae.force_upcast.unwrap_or(false),
+            needs_f32: vae.force_upcast.unwrap_or(true),
         })
     }
 }
