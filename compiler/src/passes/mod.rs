@@ -13,6 +13,7 @@ pub mod link_elementwise;
 pub mod lower_precision;
 mod matching;
 pub mod merge_duplicates;
+pub mod merge_matmuls;
 pub mod merge_padding;
 pub mod recognize_activations;
 pub mod recognize_attention;
@@ -49,6 +50,7 @@ pub const PIPELINE: &[Pass] = &[
     Pass { name: "fold-constants", run: fold_constants::run },
     Pass { name: "simplify", run: simplify::run },
     Pass { name: "merge-duplicates", run: merge_duplicates::run },
+    Pass { name: "merge-matmuls", run: merge_matmuls::run },
     Pass { name: "split-weights", run: split_weights::run },
     Pass { name: "link-elementwise", run: link_elementwise::run },
     Pass { name: "lower-precision", run: lower_precision::run },

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! `affine(cap) . tanh . affine(1 / cap)` after the scale becomes `softcap`. The scale may be before or after the
-//! matmul: on the query, the key or both. Any transpose of the key is followed. An expand that repeats key heads for
+//! matmul: on the query, the key or both, also before the views that split heads. Any transpose of the key is followed. An expand that repeats key heads for
 //! groups of query heads is removed (GQA). A mask may be added to the scores, or a condition may select scores to
 //! replace. A constant triangular mask becomes `causal`, a constant banded mask `causal` with `window`. The transposes
 //! that split and merge heads stay: they are views.
@@ -33,7 +33,10 @@ use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Attention, BinaryFn, Element, Elementwise, MatMul, Op, Reshape, UnaryFn};
 use mask::Mask;
 
-const RULES: &[(&str, Rule)] = &[("recognized as attention", attention)];
+const RULES: &[(&str, Rule)] = &[
+    ("recognized as attention", attention),
+    ("scale of the query or key moved into attention", scaled_operand),
+];
 
 /// Recognizes attention.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
@@ -122,6 +125,34 @@ fn probabilities(graph: &Graph, id: NodeId) -> Option<(NodeId, bool)> {
         && single_use(graph, *condition)
         && is_softmax(graph, *softmax))
     .then_some((*softmax, true))
+}
+
+/// Moves the scale of a query or key, which views separate from attention, into the attention operator.
+fn scaled_operand(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+    let Some((Op::Attention(op), mut operands)) = plain(graph, id) else { return Ok(None) };
+    let mut op = op.clone();
+    for operand in operands.iter_mut().take(2) {
+        let mut views = Vec::new();
+        let mut x = *operand;
+        while let Some((view @ (Op::Reshape(_) | Op::Transpose(_)), inner)) = plain(graph, x)
+            && single_use(graph, x)
+            && let [source] = inner[..]
+        {
+            views.push(view.clone());
+            x = source;
+        }
+        let Some((scale, 0.0, unscaled)) = affine(graph, x).filter(|_| single_use(graph, x)) else {
+            continue;
+        };
+        let name = name(graph, x);
+        op.scale *= scale;
+        *operand = unscaled;
+        for view in views.into_iter().rev() {
+            *operand = graph.add(view, &[*operand], &name)?;
+        }
+        return graph.add(op, &operands, &self::name(graph, id)).map(Some);
+    }
+    Ok(None)
 }
 
 fn is_softmax(graph: &Graph, id: NodeId) -> bool {

@@ -5,6 +5,7 @@
 //! therefore takes no extra memory. Quantized weights stay quantized in the same way, through the
 //! [encoding](crate::ir::encoding) of the constant.
 
+mod concat;
 #[cfg(test)]
 mod tests;
 mod text_form;

@@ -173,3 +173,26 @@ fn strided_constants_are_packed_like_row_major_ones() {
         assert!(packed(&seen).len() >= 4 * count(&seen.shape));
     }
 }
+
+#[test]
+fn concatenated_matrices_have_the_elements_of_all() {
+    let a = Constant::from_array(&random(DType::F32, &[3, 5], 1));
+    let b = Constant::from_array(&random(DType::F32, &[3, 2], 2));
+    let elements = |constant: &Constant| constant.to_array().unwrap().floats().unwrap().to_vec();
+    let [from_a, from_b] = [elements(&a), elements(&b)];
+    let want: Vec<f32> =
+        (0..3).flat_map(|i| [&from_a[i * 5..][..5], &from_b[i * 2..][..2]].concat()).collect();
+    let columns = Constant::concat(&[&a, &b], 1).unwrap();
+    assert_eq!((columns.shape.as_slice(), elements(&columns)), (&[3, 7][..], want.clone()));
+    // The same matrices with the other axis first in memory.
+    let turned = |constant: &Constant| constant.transposed(&[1, 0]).unwrap();
+    let rows = Constant::concat(&[&turned(&a), &turned(&b)], 0).unwrap();
+    assert_eq!((rows.shape.as_slice(), elements(&turned(&rows))), (&[7, 3][..], want.clone()));
+    let stored = |array: &Constant| Constant::from_array(&turned(array).to_array().unwrap());
+    let rows = Constant::concat(&[&stored(&a), &stored(&b)], 0).unwrap();
+    assert_eq!((rows.strides.is_none(), elements(&turned(&rows))), (true, want.clone()));
+    let columns = Constant::concat(&[&turned(&stored(&a)), &turned(&stored(&b))], 1).unwrap();
+    assert_eq!(elements(&columns), want);
+    assert!(Constant::concat(&[&a, &b], 0).is_none());
+    assert!(Constant::concat(&[&a, &turned(&stored(&b))], 1).is_none());
+}
