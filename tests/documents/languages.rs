@@ -72,13 +72,17 @@ fn rust_program(code: &str, given: &str) -> String {
 
 /// Compiles a Rust program with the runtime that cargo built for the tests, and runs it.
 fn run_rust(place: &Place, name: &str) -> Result<String, String> {
-    let mut last = Err("cargo built no libdrift_runtime".to_owned());
-    for library in current_libraries(place.built())? {
+    let runtimes =
+        current_libraries(place.built(), "drift_runtime", &["runtime/src/*.rs", "runtime/format/src/*.rs"])?;
+    let texts = current_libraries(place.built(), "drift_text", &["models/text/src/*.rs"])?;
+    let mut last = Err("cargo built no libdrift_runtime and libdrift_text".to_owned());
+    for (runtime, text) in runtimes.iter().flat_map(|runtime| texts.iter().map(move |text| (runtime, text))) {
         last = place.shell(
             &format!(
                 "rustc --edition 2024 -C debuginfo=0 -L dependency=\"$BUILT\" --extern drift_runtime='{}' \
-                --extern drift_text=$(ls -t \"$BUILT\"/libdrift_text-*.rlib | head -n 1) -o ./program-{name} {name}\n./program-{name}\n",
-                library.display()
+                --extern drift_text='{}' -o ./program-{name} {name}\n./program-{name}\n",
+                runtime.display(),
+                text.display()
             ),
             "",
         );
@@ -89,18 +93,18 @@ fn run_rust(place: &Place, name: &str) -> Result<String, String> {
     last
 }
 
-/// Returns the builds of the runtime that are not older than its sources, latest first; if there are none, the latest build.
+/// Returns the builds of a crate that are not older than its sources, latest first; if there are none, the latest build.
 /// Builds differ in their features.
-fn current_libraries(built: &Path) -> Result<Vec<PathBuf>, String> {
+fn current_libraries(built: &Path, crate_name: &str, sources: &[&str]) -> Result<Vec<PathBuf>, String> {
     let modified = |path: &Path| path.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     let is_build = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.starts_with("libdrift_runtime-") && name.ends_with(".rlib")
+        name.starts_with(&format!("lib{crate_name}-")) && name.ends_with(".rlib")
     };
     let entries = fs::read_dir(built).map_err(|e| format!("{}: {e}", built.display()))?;
     let mut builds: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_build).collect();
     builds.sort_by_key(|path| std::cmp::Reverse(modified(path)));
-    let sources = crate::place::git_files(&root(), &["runtime/src/*.rs", "runtime/format/src/*.rs"])?;
+    let sources = crate::place::git_files(&root(), sources)?;
     let changed = sources.iter().map(|path| modified(&root().join(path))).max();
     let current = builds.iter().filter(|path| Some(modified(path)) >= changed).count();
     builds.truncate(current.max(1));
