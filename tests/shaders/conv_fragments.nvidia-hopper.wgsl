@@ -1,4 +1,4 @@
-// @generated for conv/4 f16: conv_fragments SUBGROUPS_M=1 SUBGROUPS_N=1 K_SPLIT=8 GROUP_SPLIT=1 FRAGS_M=1 FRAGS_N=4 TILE_K=64
+// @generated for conv/4 f16: conv_fragments SUBGROUPS_M=1 SUBGROUPS_N=1 K_SPLIT=8 GROUP_SPLIT=1 FRAGS_M=1 FRAGS_N=4 TILE_K=64 STAGED_B=0
 enable wgpu_cooperative_matrix;
 const LANES = 32u;
 const SUBGROUPS_M = 1u;
@@ -8,6 +8,7 @@ const GROUP_SPLIT = 1u;
 const FRAGS_M = 1u;
 const FRAGS_N = 4u;
 const TILE_K = 64u;
+const STAGED_B = 0u;
 const GUARD_M = true;
 const GUARD_N = true;
 const GUARD_K = true;
@@ -22,7 +23,10 @@ const SPLIT_THREADS = SPLIT_SUBGROUPS * LANES;
 const THREADS = SPLIT_THREADS * K_SPLIT;
 const VEC8S_A = TILE_M * TILE_K8;
 const LOADS_A = (VEC8S_A + SPLIT_THREADS - 1u) / SPLIT_THREADS;
-const LOADS_B = FRAGS_N * STEPS_K32;
+const TILE_N = COLUMN_FRAGS * 8u;
+const VEC8S_B = TILE_N * TILE_K8;
+const LOADS_B = STAGED_B * ((VEC8S_B + SPLIT_THREADS - 1u) / SPLIT_THREADS) + (1u - STAGED_B) * FRAGS_N * STEPS_K32;
+const TILE_VEC8S = VEC8S_A + STAGED_B * VEC8S_B;
 const SHARED_VEC4S = 2048u;
 const_assert LANES == 32u && TILE_K % 32u == 0u;
 fn size_m() -> u32 { return 12u; }
@@ -82,13 +86,16 @@ fn tile_vec8_a(batch: u32, first_m: u32, k8: u32, i: u32) -> vec4<f32> {
     let v = load_a(batch, row, select(k, min(k, size_k8() - 1u), GUARD_K));
     return select(v, vec4<f32>(), GUARD_K && k >= size_k8());
 }
-fn tile_fragment_b(first_n8: u32, k8: u32, i: u32, lane: u32) -> vec4<u32> {
-    let k = k8 + i / FRAGS_N * 4u + lane % 4u;
-    let n8 = first_n8 + i % FRAGS_N;
+fn load_tile_b(first_n8: u32, k8: u32, i: u32, subgroup_n8: u32, split_thread: u32) -> vec4<u32> {
+    let vec8 = min(split_thread + i * SPLIT_THREADS, VEC8S_B - 1u);
+    let column = vec8 / 4u % TILE_N;
+    let lane = split_thread % LANES;
+    let k = k8 + split_thread % 4u + 4u * select(i / FRAGS_N, vec8 / (4u * TILE_N), STAGED_B == 1u);
+    let n8 = first_n8 + select(subgroup_n8 + i % FRAGS_N, column / 8u, STAGED_B == 1u);
     return load_b(
         select(n8, min(n8, (size_n() + 7u) / 8u - 1u), GUARD_N),
         select(k, min(k, size_k8() - 1u), GUARD_K),
-        lane / 4u,
+        select(lane / 4u, column % 8u, STAGED_B == 1u),
     );
 }
 fn multiply(group: vec3<u32>, local: u32) {
@@ -107,8 +114,10 @@ fn multiply(group: vec3<u32>, local: u32) {
     let split_thread = local % SPLIT_THREADS;
     let subgroup = split_thread / LANES;
     let subgroup_row = subgroup % SUBGROUPS_M * (FRAGS_M * 16u);
-    let first_n8 = in_band / band_rows * COLUMN_FRAGS + subgroup / SUBGROUPS_M * FRAGS_N;
+    let first_n8 = in_band / band_rows * COLUMN_FRAGS;
+    let subgroup_n8 = subgroup / SUBGROUPS_M * FRAGS_N;
     let own_vec8 = (subgroup_row + lane / 4u) * 4u + t;
+    let own_vec8_b = VEC8S_A + (subgroup_n8 * 8u + lane / 4u) * 4u + t;
     var acc: array<vec4<f32>, FRAGS>;
     { acc[0u] = vec4<f32>(); }
 { acc[1u] = vec4<f32>(); }
@@ -121,16 +130,16 @@ fn multiply(group: vec3<u32>, local: u32) {
 { next_a[1u] = tile_vec8_a(batch, first_m, first_k8 + split * TILE_K8, min(split_thread + 1u * SPLIT_THREADS, VEC8S_A - 1u)); }
 { next_a[2u] = tile_vec8_a(batch, first_m, first_k8 + split * TILE_K8, min(split_thread + 2u * SPLIT_THREADS, VEC8S_A - 1u)); }
 { next_a[3u] = tile_vec8_a(batch, first_m, first_k8 + split * TILE_K8, min(split_thread + 3u * SPLIT_THREADS, VEC8S_A - 1u)); }
-    { next_b[0u] = tile_fragment_b(first_n8, first_k8 + split * TILE_K8, 0u, lane); }
-{ next_b[1u] = tile_fragment_b(first_n8, first_k8 + split * TILE_K8, 1u, lane); }
-{ next_b[2u] = tile_fragment_b(first_n8, first_k8 + split * TILE_K8, 2u, lane); }
-{ next_b[3u] = tile_fragment_b(first_n8, first_k8 + split * TILE_K8, 3u, lane); }
-{ next_b[4u] = tile_fragment_b(first_n8, first_k8 + split * TILE_K8, 4u, lane); }
-{ next_b[5u] = tile_fragment_b(first_n8, first_k8 + split * TILE_K8, 5u, lane); }
-{ next_b[6u] = tile_fragment_b(first_n8, first_k8 + split * TILE_K8, 6u, lane); }
-{ next_b[7u] = tile_fragment_b(first_n8, first_k8 + split * TILE_K8, 7u, lane); }
-    var base = split * VEC8S_A;
-    var other_base = (K_SPLIT + split) * VEC8S_A;
+    { next_b[0u] = load_tile_b(first_n8, first_k8 + split * TILE_K8, 0u, subgroup_n8, split_thread); }
+{ next_b[1u] = load_tile_b(first_n8, first_k8 + split * TILE_K8, 1u, subgroup_n8, split_thread); }
+{ next_b[2u] = load_tile_b(first_n8, first_k8 + split * TILE_K8, 2u, subgroup_n8, split_thread); }
+{ next_b[3u] = load_tile_b(first_n8, first_k8 + split * TILE_K8, 3u, subgroup_n8, split_thread); }
+{ next_b[4u] = load_tile_b(first_n8, first_k8 + split * TILE_K8, 4u, subgroup_n8, split_thread); }
+{ next_b[5u] = load_tile_b(first_n8, first_k8 + split * TILE_K8, 5u, subgroup_n8, split_thread); }
+{ next_b[6u] = load_tile_b(first_n8, first_k8 + split * TILE_K8, 6u, subgroup_n8, split_thread); }
+{ next_b[7u] = load_tile_b(first_n8, first_k8 + split * TILE_K8, 7u, subgroup_n8, split_thread); }
+    var base = split * TILE_VEC8S;
+    var other_base = (K_SPLIT + split) * TILE_VEC8S;
     for (var step = first_k8; step < end_k8; step += TILE_K8 * K_SPLIT) {
         {
             let vec8 = split_thread + 0u * SPLIT_THREADS;
@@ -148,6 +157,40 @@ fn multiply(group: vec3<u32>, local: u32) {
             let vec8 = split_thread + 3u * SPLIT_THREADS;
             if (VEC8S_A % SPLIT_THREADS == 0u || vec8 < VEC8S_A) { shared_vec4s[base + vec8] = next_a[3u]; }
         }
+        if (STAGED_B == 1u) {
+            {
+                let vec8 = split_thread + 0u * SPLIT_THREADS;
+                if (VEC8S_B % SPLIT_THREADS == 0u || vec8 < VEC8S_B) { shared_vec4s[base + VEC8S_A + vec8] = bitcast<vec4<f32>>(next_b[0u]); }
+            }
+{
+                let vec8 = split_thread + 1u * SPLIT_THREADS;
+                if (VEC8S_B % SPLIT_THREADS == 0u || vec8 < VEC8S_B) { shared_vec4s[base + VEC8S_A + vec8] = bitcast<vec4<f32>>(next_b[1u]); }
+            }
+{
+                let vec8 = split_thread + 2u * SPLIT_THREADS;
+                if (VEC8S_B % SPLIT_THREADS == 0u || vec8 < VEC8S_B) { shared_vec4s[base + VEC8S_A + vec8] = bitcast<vec4<f32>>(next_b[2u]); }
+            }
+{
+                let vec8 = split_thread + 3u * SPLIT_THREADS;
+                if (VEC8S_B % SPLIT_THREADS == 0u || vec8 < VEC8S_B) { shared_vec4s[base + VEC8S_A + vec8] = bitcast<vec4<f32>>(next_b[3u]); }
+            }
+{
+                let vec8 = split_thread + 4u * SPLIT_THREADS;
+                if (VEC8S_B % SPLIT_THREADS == 0u || vec8 < VEC8S_B) { shared_vec4s[base + VEC8S_A + vec8] = bitcast<vec4<f32>>(next_b[4u]); }
+            }
+{
+                let vec8 = split_thread + 5u * SPLIT_THREADS;
+                if (VEC8S_B % SPLIT_THREADS == 0u || vec8 < VEC8S_B) { shared_vec4s[base + VEC8S_A + vec8] = bitcast<vec4<f32>>(next_b[5u]); }
+            }
+{
+                let vec8 = split_thread + 6u * SPLIT_THREADS;
+                if (VEC8S_B % SPLIT_THREADS == 0u || vec8 < VEC8S_B) { shared_vec4s[base + VEC8S_A + vec8] = bitcast<vec4<f32>>(next_b[6u]); }
+            }
+{
+                let vec8 = split_thread + 7u * SPLIT_THREADS;
+                if (VEC8S_B % SPLIT_THREADS == 0u || vec8 < VEC8S_B) { shared_vec4s[base + VEC8S_A + vec8] = bitcast<vec4<f32>>(next_b[7u]); }
+            }
+        }
         workgroupBarrier();
         let next_k8 = select(step, step + TILE_K8 * K_SPLIT, step + TILE_K8 * K_SPLIT < end_k8) + split * TILE_K8;
         { next_a[0u] = tile_vec8_a(batch, first_m, next_k8, min(split_thread + 0u * SPLIT_THREADS, VEC8S_A - 1u)); }
@@ -156,35 +199,35 @@ fn multiply(group: vec3<u32>, local: u32) {
 { next_a[3u] = tile_vec8_a(batch, first_m, next_k8, min(split_thread + 3u * SPLIT_THREADS, VEC8S_A - 1u)); }
         {
             b[0u] = next_b[0u];
-            next_b[0u] = tile_fragment_b(first_n8, next_k8, 0u, lane);
+            next_b[0u] = load_tile_b(first_n8, next_k8, 0u, subgroup_n8, split_thread);
         }
 {
             b[1u] = next_b[1u];
-            next_b[1u] = tile_fragment_b(first_n8, next_k8, 1u, lane);
+            next_b[1u] = load_tile_b(first_n8, next_k8, 1u, subgroup_n8, split_thread);
         }
 {
             b[2u] = next_b[2u];
-            next_b[2u] = tile_fragment_b(first_n8, next_k8, 2u, lane);
+            next_b[2u] = load_tile_b(first_n8, next_k8, 2u, subgroup_n8, split_thread);
         }
 {
             b[3u] = next_b[3u];
-            next_b[3u] = tile_fragment_b(first_n8, next_k8, 3u, lane);
+            next_b[3u] = load_tile_b(first_n8, next_k8, 3u, subgroup_n8, split_thread);
         }
 {
             b[4u] = next_b[4u];
-            next_b[4u] = tile_fragment_b(first_n8, next_k8, 4u, lane);
+            next_b[4u] = load_tile_b(first_n8, next_k8, 4u, subgroup_n8, split_thread);
         }
 {
             b[5u] = next_b[5u];
-            next_b[5u] = tile_fragment_b(first_n8, next_k8, 5u, lane);
+            next_b[5u] = load_tile_b(first_n8, next_k8, 5u, subgroup_n8, split_thread);
         }
 {
             b[6u] = next_b[6u];
-            next_b[6u] = tile_fragment_b(first_n8, next_k8, 6u, lane);
+            next_b[6u] = load_tile_b(first_n8, next_k8, 6u, subgroup_n8, split_thread);
         }
 {
             b[7u] = next_b[7u];
-            next_b[7u] = tile_fragment_b(first_n8, next_k8, 7u, lane);
+            next_b[7u] = load_tile_b(first_n8, next_k8, 7u, subgroup_n8, split_thread);
         }
         {
             var low: array<vec4<u32>, FRAGS_M>;
@@ -195,35 +238,43 @@ fn multiply(group: vec3<u32>, local: u32) {
                 high[0u] = bitcast<vec4<u32>>(shared_vec4s[at + 32u]);
             }
             {
+                var column = vec4<u32>();
+                if (STAGED_B == 1u) { column = bitcast<vec4<u32>>(shared_vec4s[base + own_vec8_b + 0u * (TILE_N * 4u) + 0u * 32u]); } else { column = b[min(0u * FRAGS_N + 0u, LOADS_B - 1u)]; }
                 {
-                    acc[0u * FRAGS_N + 0u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), b[0u * FRAGS_N + 0u].xy, acc[0u * FRAGS_N + 0u]);
+                    acc[0u * FRAGS_N + 0u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), column.xy, acc[0u * FRAGS_N + 0u]);
                 }
                 {
-                    acc[0u * FRAGS_N + 0u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), b[0u * FRAGS_N + 0u].zw, acc[0u * FRAGS_N + 0u]);
-                }
-            }
-{
-                {
-                    acc[0u * FRAGS_N + 1u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), b[0u * FRAGS_N + 1u].xy, acc[0u * FRAGS_N + 1u]);
-                }
-                {
-                    acc[0u * FRAGS_N + 1u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), b[0u * FRAGS_N + 1u].zw, acc[0u * FRAGS_N + 1u]);
+                    acc[0u * FRAGS_N + 0u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), column.zw, acc[0u * FRAGS_N + 0u]);
                 }
             }
 {
+                var column = vec4<u32>();
+                if (STAGED_B == 1u) { column = bitcast<vec4<u32>>(shared_vec4s[base + own_vec8_b + 0u * (TILE_N * 4u) + 1u * 32u]); } else { column = b[min(0u * FRAGS_N + 1u, LOADS_B - 1u)]; }
                 {
-                    acc[0u * FRAGS_N + 2u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), b[0u * FRAGS_N + 2u].xy, acc[0u * FRAGS_N + 2u]);
+                    acc[0u * FRAGS_N + 1u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), column.xy, acc[0u * FRAGS_N + 1u]);
                 }
                 {
-                    acc[0u * FRAGS_N + 2u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), b[0u * FRAGS_N + 2u].zw, acc[0u * FRAGS_N + 2u]);
+                    acc[0u * FRAGS_N + 1u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), column.zw, acc[0u * FRAGS_N + 1u]);
                 }
             }
 {
+                var column = vec4<u32>();
+                if (STAGED_B == 1u) { column = bitcast<vec4<u32>>(shared_vec4s[base + own_vec8_b + 0u * (TILE_N * 4u) + 2u * 32u]); } else { column = b[min(0u * FRAGS_N + 2u, LOADS_B - 1u)]; }
                 {
-                    acc[0u * FRAGS_N + 3u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), b[0u * FRAGS_N + 3u].xy, acc[0u * FRAGS_N + 3u]);
+                    acc[0u * FRAGS_N + 2u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), column.xy, acc[0u * FRAGS_N + 2u]);
                 }
                 {
-                    acc[0u * FRAGS_N + 3u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), b[0u * FRAGS_N + 3u].zw, acc[0u * FRAGS_N + 3u]);
+                    acc[0u * FRAGS_N + 2u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), column.zw, acc[0u * FRAGS_N + 2u]);
+                }
+            }
+{
+                var column = vec4<u32>();
+                if (STAGED_B == 1u) { column = bitcast<vec4<u32>>(shared_vec4s[base + own_vec8_b + 0u * (TILE_N * 4u) + 3u * 32u]); } else { column = b[min(0u * FRAGS_N + 3u, LOADS_B - 1u)]; }
+                {
+                    acc[0u * FRAGS_N + 3u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), column.xy, acc[0u * FRAGS_N + 3u]);
+                }
+                {
+                    acc[0u * FRAGS_N + 3u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), column.zw, acc[0u * FRAGS_N + 3u]);
                 }
             }
         }
@@ -236,35 +287,43 @@ fn multiply(group: vec3<u32>, local: u32) {
                 high[0u] = bitcast<vec4<u32>>(shared_vec4s[at + 32u]);
             }
             {
+                var column = vec4<u32>();
+                if (STAGED_B == 1u) { column = bitcast<vec4<u32>>(shared_vec4s[base + own_vec8_b + 1u * (TILE_N * 4u) + 0u * 32u]); } else { column = b[min(1u * FRAGS_N + 0u, LOADS_B - 1u)]; }
                 {
-                    acc[0u * FRAGS_N + 0u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), b[1u * FRAGS_N + 0u].xy, acc[0u * FRAGS_N + 0u]);
+                    acc[0u * FRAGS_N + 0u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), column.xy, acc[0u * FRAGS_N + 0u]);
                 }
                 {
-                    acc[0u * FRAGS_N + 0u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), b[1u * FRAGS_N + 0u].zw, acc[0u * FRAGS_N + 0u]);
-                }
-            }
-{
-                {
-                    acc[0u * FRAGS_N + 1u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), b[1u * FRAGS_N + 1u].xy, acc[0u * FRAGS_N + 1u]);
-                }
-                {
-                    acc[0u * FRAGS_N + 1u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), b[1u * FRAGS_N + 1u].zw, acc[0u * FRAGS_N + 1u]);
+                    acc[0u * FRAGS_N + 0u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), column.zw, acc[0u * FRAGS_N + 0u]);
                 }
             }
 {
+                var column = vec4<u32>();
+                if (STAGED_B == 1u) { column = bitcast<vec4<u32>>(shared_vec4s[base + own_vec8_b + 1u * (TILE_N * 4u) + 1u * 32u]); } else { column = b[min(1u * FRAGS_N + 1u, LOADS_B - 1u)]; }
                 {
-                    acc[0u * FRAGS_N + 2u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), b[1u * FRAGS_N + 2u].xy, acc[0u * FRAGS_N + 2u]);
+                    acc[0u * FRAGS_N + 1u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), column.xy, acc[0u * FRAGS_N + 1u]);
                 }
                 {
-                    acc[0u * FRAGS_N + 2u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), b[1u * FRAGS_N + 2u].zw, acc[0u * FRAGS_N + 2u]);
+                    acc[0u * FRAGS_N + 1u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), column.zw, acc[0u * FRAGS_N + 1u]);
                 }
             }
 {
+                var column = vec4<u32>();
+                if (STAGED_B == 1u) { column = bitcast<vec4<u32>>(shared_vec4s[base + own_vec8_b + 1u * (TILE_N * 4u) + 2u * 32u]); } else { column = b[min(1u * FRAGS_N + 2u, LOADS_B - 1u)]; }
                 {
-                    acc[0u * FRAGS_N + 3u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), b[1u * FRAGS_N + 3u].xy, acc[0u * FRAGS_N + 3u]);
+                    acc[0u * FRAGS_N + 2u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), column.xy, acc[0u * FRAGS_N + 2u]);
                 }
                 {
-                    acc[0u * FRAGS_N + 3u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), b[1u * FRAGS_N + 3u].zw, acc[0u * FRAGS_N + 3u]);
+                    acc[0u * FRAGS_N + 2u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), column.zw, acc[0u * FRAGS_N + 2u]);
+                }
+            }
+{
+                var column = vec4<u32>();
+                if (STAGED_B == 1u) { column = bitcast<vec4<u32>>(shared_vec4s[base + own_vec8_b + 1u * (TILE_N * 4u) + 3u * 32u]); } else { column = b[min(1u * FRAGS_N + 3u, LOADS_B - 1u)]; }
+                {
+                    acc[0u * FRAGS_N + 3u] = multiply_fragments(local, vec4<u32>(low[0u].xy, high[0u].xy), column.xy, acc[0u * FRAGS_N + 3u]);
+                }
+                {
+                    acc[0u * FRAGS_N + 3u] = multiply_fragments(local, vec4<u32>(low[0u].zw, high[0u].zw), column.zw, acc[0u * FRAGS_N + 3u]);
                 }
             }
         }
@@ -326,7 +385,7 @@ fn multiply(group: vec3<u32>, local: u32) {
         let received = subgroupShuffleXor(select(v.zw, v.xy, odd), 1u);
         let stored = select(vec4<f32>(v.xy, received), vec4<f32>(received, v.zw), odd);
         let row = first_m + subgroup_row + fragment / FRAGS_N * 16u + lane / 4u + select(0u, 8u, odd);
-        let n4 = (first_n8 + fragment % FRAGS_N) * 2u + t / 2u;
+        let n4 = (first_n8 + subgroup_n8 + fragment % FRAGS_N) * 2u + t / 2u;
         if ((!GUARD_M || row < size_m()) && (!GUARD_N || n4 * 4u < size_n())) {
             if (GROUP_SPLIT > 1u) { store_partial(group.z, n4, row, stored); } else { store(batch, row, n4, stored); }
         }

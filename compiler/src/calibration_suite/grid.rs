@@ -148,6 +148,21 @@ const CONVOLUTIONS: &[[u32; 6]] = &[
     [320, 320, 64, 3, 2, 1],
 ];
 
+/// Input channels, output channels, image side, filter side, stride and groups of convolutions with filters of 8 bits, which
+/// have a scale for each output channel.
+const QUANTIZED_CONVOLUTIONS: &[[u32; 6]] = &[
+    [320, 320, 64, 3, 1, 1],
+    [1280, 1280, 8, 3, 1, 1],
+    [1280, 1280, 16, 3, 1, 1],
+    [640, 640, 32, 3, 1, 1],
+    [2560, 1280, 16, 3, 1, 1],
+    [640, 640, 32, 3, 2, 1],
+    [512, 512, 128, 3, 1, 1],
+    [128, 128, 256, 3, 1, 1],
+    [960, 320, 64, 1, 1, 1],
+    [256, 256, 14, 3, 1, 1],
+];
+
 /// Batch size, input channels, output channels, image side, filter side and stride of convolutions that read an input
 /// of the graph.
 const STEMS: &[[u32; 6]] =
@@ -223,7 +238,12 @@ pub(super) fn graphs() -> Vec<(String, String)> {
         fused_matmul(*sizes, encoding, *gated, *normalized)
     };
     add("fused matmul", FUSED_MATMULS.iter().map(fused).collect());
-    add("convolution", CONVOLUTIONS.iter().map(|sizes| conv(*sizes)).collect());
+    add("convolution", CONVOLUTIONS.iter().map(|sizes| conv(*sizes, "")).collect());
+    let per_output = |sizes: &[u32; 6]| format!("u8 in groups of {}", sizes[0] * sizes[3] * sizes[3]);
+    add(
+        "quantized convolution",
+        QUANTIZED_CONVOLUTIONS.iter().map(|sizes| conv(*sizes, &per_output(sizes))).collect(),
+    );
     add("convolution of an input", STEMS.iter().map(|sizes| stem(*sizes)).collect());
     add("separable", SEPARABLE.iter().map(|sizes| separable(*sizes)).collect());
     add(
@@ -246,7 +266,13 @@ fn input(id: u32, name: &str, shape: &[u32]) -> String {
 }
 
 fn constant(id: u32, shape: &[u32]) -> String {
-    format!("%{id} = constant {{\"dtype\":\"f32\",\"shape\":{shape:?},\"random\":{id}}}\n")
+    encoded(id, shape, "")
+}
+
+/// Returns a constant in an encoding, or a constant of plain floats if `encoding` is empty.
+fn encoded(id: u32, shape: &[u32], encoding: &str) -> String {
+    let encoding = if encoding.is_empty() { String::new() } else { format!(",\"encoding\":\"{encoding}\"") };
+    format!("%{id} = constant {{\"dtype\":\"f32\",\"shape\":{shape:?}{encoding},\"random\":{id}}}\n")
 }
 
 const PLAIN: &str = "{\"trans_a\":false,\"trans_b\":false}";
@@ -258,18 +284,12 @@ fn matmul([m, k, n]: [u32; 3]) -> String {
 }
 
 fn matmul_transposed([m, k, n]: [u32; 3], encoding: &str) -> String {
-    let encoding = if encoding.is_empty() { String::new() } else { format!(",\"encoding\":\"{encoding}\"") };
-    let a = input(0, "a", &[m, k]);
-    format!(
-        "{a}%1 = constant {{\"dtype\":\"f32\",\"shape\":[{n},{k}]{encoding},\"random\":1}}\n%2 = neg %0\n%3 = matmul %2 %1 {TRANSPOSED_B}\noutput \"c\" %3\n"
-    )
+    let (a, b) = (input(0, "a", &[m, k]), encoded(1, &[n, k], encoding));
+    format!("{a}{b}%2 = neg %0\n%3 = matmul %2 %1 {TRANSPOSED_B}\noutput \"c\" %3\n")
 }
 
 fn fused_matmul([m, n, k]: [u32; 3], encoding: &str, gated: bool, normalized: bool) -> String {
-    let encoding = if encoding.is_empty() { String::new() } else { format!(",\"encoding\":\"{encoding}\"") };
-    let matrix = |id: u32| {
-        format!("%{id} = constant {{\"dtype\":\"f32\",\"shape\":[{n},{k}]{encoding},\"random\":{id}}}\n")
-    };
+    let matrix = |id: u32| encoded(id, &[n, k], encoding);
     let (a, first) = (input(0, "a", &[1, m, k]), matrix(2));
     let (scale, scaled, epsilon) =
         if normalized { (constant(1, &[k]), " %1", "0.00001") } else { (String::new(), "", "null") };
@@ -297,10 +317,10 @@ fn integer_matmul([m, k, n]: [u32; 3]) -> String {
     )
 }
 
-fn conv([ci, co, side, window, stride, group]: [u32; 6]) -> String {
+fn conv([ci, co, side, window, stride, group]: [u32; 6], encoding: &str) -> String {
     let pad = if stride == window { 0 } else { window / 2 };
     let x = input(0, "x", &[1, ci, side, side]);
-    let filters = constant(2, &[co, ci / group, window, window]);
+    let filters = encoded(2, &[co, ci / group, window, window], encoding);
     let bias = constant(3, &[co]);
     format!(
         "{x}%1 = neg %0\n{filters}{bias}%4 = conv %1 %2 %3 {{\"strides\":[{stride},{stride}],\"dilations\":[1,1],\"pads_begin\":[{pad},{pad}],\"pads_end\":[{pad},{pad}],\"group\":{group}}}\n%5 = relu %4\noutput \"y\" %5\n"

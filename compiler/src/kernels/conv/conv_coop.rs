@@ -36,7 +36,7 @@ pub(super) struct Shape {
     vec8s: usize,
     pub(super) rows: PixelRows,
     /// Form of the filters; `None` if the kernel packs them.
-    unpacked: Option<UnpackedFilters>,
+    pub(super) unpacked: Option<UnpackedFilters>,
 }
 
 /// Returns the geometry of a convolution, or `None` if it cannot be computed as an implicit GEMM on matrix units.

@@ -4,7 +4,8 @@
 
 use super::conv_coop::{Shape, declare_image, declare_result, depth8, gemm_shape};
 use super::conv_merge::PartialSums;
-use super::fragment_tiles::{self, Config, Params};
+use super::filters::UnpackedFilters;
+use super::fragment_tiles::{self, Config, Gemm, Params};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::Op;
@@ -30,8 +31,48 @@ pub(crate) const KERNEL: Kernel = Kernel {
     in_place: InPlace::Epilogue,
 };
 
-/// Packs the filters `[O, I, taps]` into blocks of eight output channels. The input channels of each tap are padded to a
-/// multiple of 8. Returns `None` if the kernel cannot read the filters.
+/// Filters, in a form that the kernel can read.
+enum Filters {
+    /// f16, in blocks of eight output channels. The input channels of each tap are padded to a multiple of 8.
+    F16(Packed),
+    /// Quantized constant, which the kernel dequantizes as it loads.
+    Quantized,
+}
+
+impl Filters {
+    /// Returns the filters `[O, I, taps]` of a convolution. Returns `None` if the kernel cannot read them.
+    fn from_problem(shape: &Shape, problem: &Problem<'_>) -> Option<Self> {
+        if shape.unpacked == Some(UnpackedFilters::Quantized) {
+            return Some(Self::Quantized);
+        }
+        packed(shape, problem).map(Self::F16)
+    }
+
+    /// Replaces the hook `load_b`.
+    ///
+    /// # Errors
+    /// If quantized filters have scales that eight adjacent elements do not share (a defect of [`UnpackedFilters`]).
+    fn declare(self, shader: &mut Shader<'_>) -> Result<(), OpError> {
+        let load = match self {
+            Self::F16(packed) => {
+                let bound = shader.packed(packed);
+                let buffer = shader.bind(bound, "vec4<u32>", false);
+                format!("{buffer}[(n8 * size_k8() + k8) * 8u + g]")
+            }
+            Self::Quantized => {
+                shader.add_dequantize_vec8("dequantized_b", 1)?;
+                "dequantized_b(n8 * 8u + g, k8)".into()
+            }
+        };
+        shader.replace(
+            "load_b",
+            format!("fn load_b(n8: u32, k8: u32, g: u32) -> vec4<u32> {{ return {load}; }}"),
+        );
+        Ok(())
+    }
+}
+
+/// Packs f16 filters. Returns `None` if they are no constant floats, or exceed a limit of the target.
 fn packed(shape: &Shape, problem: &Problem<'_>) -> Option<Packed> {
     let filters = constant(problem, 1)?;
     let [o, i, ..] = filters.shape.as_slice() else { return None };
@@ -48,17 +89,18 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let Some(shape) = gemm_shape(op, problem) else { return Vec::new() };
-    if packed(&shape, problem).is_none() {
-        return Vec::new();
-    }
+    let Some(filters) = Filters::from_problem(&shape, problem) else { return Vec::new() };
     let sizes = [&shape.rows.m, &problem.result.shape[1], &depth8(&shape).scale(8)].map(|d| problem.max(d));
-    fragment_tiles::candidates(problem, problem.max(&shape.rows.batch), sizes)
+    let quantized = matches!(filters, Filters::Quantized);
+    let gemm = Gemm { batch: problem.max(&shape.rows.batch), sizes, quantized };
+    fragment_tiles::candidates(problem, gemm)
 }
 
 fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
     let shape = gemm_shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
-    let packed = packed(&shape, problem).ok_or_else(|| OpError::new("the filters must be f16 constants"))?;
+    let filters = Filters::from_problem(&shape, problem)
+        .ok_or_else(|| OpError::new("the filters must be f16 or quantized constants"))?;
     let (matrix, fragments) = known_fragments(problem)
         .ok_or_else(|| OpError::new("the device has no matrix units with a known fragment layout"))?;
     let mut steps = Vec::new();
@@ -67,7 +109,8 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, O
     let pixels = row_coordinates(&mut shader, &shape.rows);
     declare_image(&mut shader, op, &shape, &pixels, "vec4<f32>")?;
     let n = problem.result.shape[1].clone();
-    let grid = declare_gemm(&mut shader, config, [&shape.rows.m, &n, &depth8(&shape)], packed);
+    let grid = declare_gemm(&mut shader, config, [&shape.rows.m, &n, &depth8(&shape)]);
+    filters.declare(&mut shader)?;
     let partial_sums = if config.group_split > 1 {
         shader.replace("store", "fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) {}".into());
         Some(PartialSums::declare(&mut shader, &shape, &n, config.group_split))
@@ -91,9 +134,9 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, O
     Ok(launches)
 }
 
-/// Declares the knobs, the sizes and the filters of an implicit GEMM, and returns the number of workgroups of a batch.
+/// Declares the knobs and the sizes of an implicit GEMM, and returns the number of workgroups of a batch.
 /// `k8` is the number of groups of eight elements along K.
-fn declare_gemm(shader: &mut Shader<'_>, config: Config, [m, n, k8]: [&Dim; 3], filters: Packed) -> Dim {
+fn declare_gemm(shader: &mut Shader<'_>, config: Config, [m, n, k8]: [&Dim; 3]) -> Dim {
     config.declare(shader);
     let [tile_m, tile_n] = config.tile().map(i64::from);
     let (groups_m, groups_n) = (m.ceil_div(tile_m), n.ceil_div(tile_n));
@@ -106,13 +149,5 @@ fn declare_gemm(shader: &mut Shader<'_>, config: Config, [m, n, k8]: [&Dim; 3], 
     shader.constant("GUARD_N", !n.is_multiple_of(tile_n));
     shader.constant("GUARD_K", !k8.is_multiple_of(i64::from(config.tile_k / 8 * config.k_split)));
     shader.knob("SHARED_VEC4S", config.shared_vec4s());
-    let bound = shader.packed(filters);
-    let buffer = shader.bind(bound, "vec4<u32>", false);
-    shader.replace(
-        "load_b",
-        format!(
-            "fn load_b(n8: u32, k8: u32, g: u32) -> vec4<u32> {{ return {buffer}[(n8 * size_k8() + k8) * 8u + g]; }}"
-        ),
-    );
     groups_m.mul(&groups_n)
 }

@@ -1,9 +1,11 @@
 // Convolution as implicit GEMM on matrix units with a known fragment layout: `result[batch] = a[batch] (M x K) * b
 // (K x N)`, f16 inputs and f32 sums. A row of a is a pixel, a column of b is an output channel, and K are the taps and
 // input channels. GROUP_SPLIT workgroups split K and compute partial sums of TILE_M x TILE_N elements, which
-// conv_merge.wgsl adds. A workgroup has K_SPLIT groups of SUBGROUPS_M x SUBGROUPS_N subgroups. A group multiplies every K_SPLIT-th K-tile of TILE_K. A subgroup computes FRAGS_M fragments of 16 rows by
-// FRAGS_N fragments of eight columns. K-tiles of a pass through workgroup memory. Fragments of b are loaded from global
-// memory into registers, one K-tile ahead. Sums stay in registers until the epilogue.
+// conv_merge.wgsl adds. A workgroup has K_SPLIT groups of SUBGROUPS_M x SUBGROUPS_N subgroups. A group multiplies every
+// K_SPLIT-th K-tile of TILE_K. A subgroup computes FRAGS_M fragments of 16 rows by FRAGS_N fragments of eight columns.
+// K-tiles of a pass through workgroup memory, and with STAGED_B also K-tiles of b, so that each is loaded once for all
+// subgroups. Otherwise, fragments of b are loaded from global memory into registers. Loads are one K-tile ahead. Sums stay
+// in registers until the epilogue.
 //
 // Fragments have the layout of `mma.m16n8k16`. Invocation 4 * g + t of a subgroup holds rows g and g + 8 of a, column g
 // of b, and columns 2 * t and 2 * t + 1 of these rows of sums. Matrix multiplication does not depend on the order of the
@@ -23,6 +25,8 @@ const GROUP_SPLIT = 1u;
 const FRAGS_M = 2u;
 const FRAGS_N = 4u;
 const TILE_K = 32u;
+/// 1 if K-tiles of b pass through workgroup memory.
+const STAGED_B = 0u;
 /// True if M may end within a tile, so that rows need a bounds check.
 const GUARD_M = true;
 /// True if N may end within a tile, so that columns need a bounds check.
@@ -43,9 +47,15 @@ const THREADS = SPLIT_THREADS * K_SPLIT;
 /// Number of vectors (of eight elements) of a K-tile of the first operand.
 const VEC8S_A = TILE_M * TILE_K8;
 const LOADS_A = (VEC8S_A + SPLIT_THREADS - 1u) / SPLIT_THREADS;
-const LOADS_B = FRAGS_N * STEPS_K32;
+/// Number of columns of a workgroup's tile.
+const TILE_N = COLUMN_FRAGS * 8u;
+/// Number of vectors (of eight elements) of a K-tile of the second operand.
+const VEC8S_B = TILE_N * TILE_K8;
+const LOADS_B = STAGED_B * ((VEC8S_B + SPLIT_THREADS - 1u) / SPLIT_THREADS) + (1u - STAGED_B) * FRAGS_N * STEPS_K32;
+/// Number of vectors of a K-tile in workgroup memory.
+const TILE_VEC8S = VEC8S_A + STAGED_B * VEC8S_B;
 /// Size of the workgroup memory in vec4s: two K-tiles of each K split, or the sums of all K splits if they are larger.
-const SHARED_VEC4S = 2u * K_SPLIT * VEC8S_A;
+const SHARED_VEC4S = 2u * K_SPLIT * TILE_VEC8S;
 const_assert LANES == 32u && TILE_K % 32u == 0u;
 
 @group(0) @binding(0) var<storage, read> a_buffer: array<vec4<f32>>;
@@ -77,7 +87,7 @@ fn multiply_fragments(local: u32, a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> v
 }
 fn pack_f16(v: vec2<f32>) -> f32 { return bitcast<f32>(pack2x16float(v)); }
 
-/// K-tiles of the first operand in the order of `tile_vec8_a`, later the sums of the K splits.
+/// K-tiles in the order of `tile_vec8_a` and `load_tile_b`, later the sums of the K splits.
 var<workgroup> shared_vec4s: array<vec4<f32>, SHARED_VEC4S>;
 
 /// Returns vector `i` (eight elements) of the first operand's K-tile that starts at K position `8 * k8`. Vectors of
@@ -91,15 +101,19 @@ fn tile_vec8_a(batch: u32, first_m: u32, k8: u32, i: u32) -> vec4<f32> {
     return select(v, vec4<f32>(), GUARD_K && k >= size_k8());
 }
 
-/// Returns an invocation's part of fragment `i` of the second operand's K-tile that starts at K position `8 * k8`. K
+/// Returns load `i` of an invocation from the second operand's K-tile that starts at K position `8 * k8`: its part of a fragment
+/// of its subgroup, or with STAGED_B a vector of the workgroup's tile. Vectors of the same 32 K positions are adjacent. K
 /// positions and columns past the end repeat the last ones.
-fn tile_fragment_b(first_n8: u32, k8: u32, i: u32, lane: u32) -> vec4<u32> {
-    let k = k8 + i / FRAGS_N * 4u + lane % 4u;
-    let n8 = first_n8 + i % FRAGS_N;
+fn load_tile_b(first_n8: u32, k8: u32, i: u32, subgroup_n8: u32, split_thread: u32) -> vec4<u32> {
+    let vec8 = min(split_thread + i * SPLIT_THREADS, VEC8S_B - 1u);
+    let column = vec8 / 4u % TILE_N;
+    let lane = split_thread % LANES;
+    let k = k8 + split_thread % 4u + 4u * select(i / FRAGS_N, vec8 / (4u * TILE_N), STAGED_B == 1u);
+    let n8 = first_n8 + select(subgroup_n8 + i % FRAGS_N, column / 8u, STAGED_B == 1u);
     return load_b(
         select(n8, min(n8, (size_n() + 7u) / 8u - 1u), GUARD_N),
         select(k, min(k, size_k8() - 1u), GUARD_K),
-        lane / 4u,
+        select(lane / 4u, column % 8u, STAGED_B == 1u),
     );
 }
 
@@ -121,9 +135,11 @@ fn multiply(group: vec3<u32>, local: u32) {
     let split_thread = local % SPLIT_THREADS;
     let subgroup = split_thread / LANES;
     let subgroup_row = subgroup % SUBGROUPS_M * (FRAGS_M * 16u);
-    let first_n8 = in_band / band_rows * COLUMN_FRAGS + subgroup / SUBGROUPS_M * FRAGS_N;
-    // Index, in a K-tile, of the first vector that the invocation multiplies.
+    let first_n8 = in_band / band_rows * COLUMN_FRAGS;
+    let subgroup_n8 = subgroup / SUBGROUPS_M * FRAGS_N;
+    // Indices, in a K-tile, of the first vectors that the invocation multiplies.
     let own_vec8 = (subgroup_row + lane / 4u) * 4u + t;
+    let own_vec8_b = VEC8S_A + (subgroup_n8 * 8u + lane / 4u) * 4u + t;
     var acc: array<vec4<f32>, FRAGS>;
     // unroll
     for (var i = 0u; i < FRAGS; i++) { acc[i] = vec4<f32>(); }
@@ -133,14 +149,21 @@ fn multiply(group: vec3<u32>, local: u32) {
     // unroll
     for (var i = 0u; i < LOADS_A; i++) { next_a[i] = tile_vec8_a(batch, first_m, first_k8 + split * TILE_K8, min(split_thread + i * SPLIT_THREADS, VEC8S_A - 1u)); }
     // unroll
-    for (var i = 0u; i < LOADS_B; i++) { next_b[i] = tile_fragment_b(first_n8, first_k8 + split * TILE_K8, i, lane); }
-    var base = split * VEC8S_A;
-    var other_base = (K_SPLIT + split) * VEC8S_A;
+    for (var i = 0u; i < LOADS_B; i++) { next_b[i] = load_tile_b(first_n8, first_k8 + split * TILE_K8, i, subgroup_n8, split_thread); }
+    var base = split * TILE_VEC8S;
+    var other_base = (K_SPLIT + split) * TILE_VEC8S;
     for (var step = first_k8; step < end_k8; step += TILE_K8 * K_SPLIT) {
         // unroll
         for (var i = 0u; i < LOADS_A; i++) {
             let vec8 = split_thread + i * SPLIT_THREADS;
             if (VEC8S_A % SPLIT_THREADS == 0u || vec8 < VEC8S_A) { shared_vec4s[base + vec8] = next_a[i]; }
+        }
+        if (STAGED_B == 1u) {
+            // unroll
+            for (var i = 0u; i < LOADS_B; i++) {
+                let vec8 = split_thread + i * SPLIT_THREADS;
+                if (VEC8S_B % SPLIT_THREADS == 0u || vec8 < VEC8S_B) { shared_vec4s[base + VEC8S_A + vec8] = bitcast<vec4<f32>>(next_b[i]); }
+            }
         }
         workgroupBarrier();
         // The last step of the loop has no next K-tile, so it loads its own K-tile again.
@@ -150,7 +173,7 @@ fn multiply(group: vec3<u32>, local: u32) {
         // unroll
         for (var i = 0u; i < LOADS_B; i++) {
             b[i] = next_b[i];
-            next_b[i] = tile_fragment_b(first_n8, next_k8, i, lane);
+            next_b[i] = load_tile_b(first_n8, next_k8, i, subgroup_n8, split_thread);
         }
         // unroll
         for (var k = 0u; k < STEPS_K32; k++) {
@@ -164,13 +187,15 @@ fn multiply(group: vec3<u32>, local: u32) {
             }
             // unroll
             for (var j = 0u; j < FRAGS_N; j++) {
+                var column = vec4<u32>();
+                if (STAGED_B == 1u) { column = bitcast<vec4<u32>>(shared_vec4s[base + own_vec8_b + k * (TILE_N * 4u) + j * 32u]); } else { column = b[min(k * FRAGS_N + j, LOADS_B - 1u)]; }
                 // unroll
                 for (var i = 0u; i < FRAGS_M; i++) {
-                    acc[i * FRAGS_N + j] = multiply_fragments(local, vec4<u32>(low[i].xy, high[i].xy), b[k * FRAGS_N + j].xy, acc[i * FRAGS_N + j]);
+                    acc[i * FRAGS_N + j] = multiply_fragments(local, vec4<u32>(low[i].xy, high[i].xy), column.xy, acc[i * FRAGS_N + j]);
                 }
                 // unroll
                 for (var i = 0u; i < FRAGS_M; i++) {
-                    acc[i * FRAGS_N + j] = multiply_fragments(local, vec4<u32>(low[i].zw, high[i].zw), b[k * FRAGS_N + j].zw, acc[i * FRAGS_N + j]);
+                    acc[i * FRAGS_N + j] = multiply_fragments(local, vec4<u32>(low[i].zw, high[i].zw), column.zw, acc[i * FRAGS_N + j]);
                 }
             }
         }
@@ -205,7 +230,7 @@ fn multiply(group: vec3<u32>, local: u32) {
         let received = subgroupShuffleXor(select(v.zw, v.xy, odd), 1u);
         let stored = select(vec4<f32>(v.xy, received), vec4<f32>(received, v.zw), odd);
         let row = first_m + subgroup_row + fragment / FRAGS_N * 16u + lane / 4u + select(0u, 8u, odd);
-        let n4 = (first_n8 + fragment % FRAGS_N) * 2u + t / 2u;
+        let n4 = (first_n8 + subgroup_n8 + fragment % FRAGS_N) * 2u + t / 2u;
         if ((!GUARD_M || row < size_m()) && (!GUARD_N || n4 * 4u < size_n())) {
             if (GROUP_SPLIT > 1u) { store_partial(group.z, n4, row, stored); } else { store(batch, row, n4, stored); }
         }

@@ -26,6 +26,8 @@ config! {
         FRAGS_N => frags_n: u32,
         /// Size of a K-tile, the range of K that one step multiplies, in elements.
         TILE_K => tile_k: u32,
+        /// 1 if K-tiles of the second operand pass through workgroup memory. 0 if each subgroup loads its fragments.
+        STAGED_B => staged_b: u32,
     }
 }
 
@@ -61,6 +63,10 @@ const TILES: &[[u32; 6]] = &[
     [1, 1, 8, 1, 4, 64],
 ];
 
+/// Tiles that are tried for quantized filters. They pass through workgroup memory, so that a workgroup dequantizes each only
+/// once. f16 filters are not faster that way.
+const QUANTIZED_TILES: &[[u32; 6]] = &[[4, 2, 1, 2, 4, 32], [2, 4, 1, 2, 4, 32], [4, 2, 1, 2, 8, 32]];
+
 /// Tiles that are tried if fragments are emulated. Drivers compile the emulated multiplications of larger tiles slowly.
 const EMULATED_TILES: &[[u32; 6]] = &[[2, 1, 1, 1, 2, 32], [1, 2, 2, 2, 1, 32]];
 
@@ -77,8 +83,9 @@ impl Config {
     fn from_tile(
         [subgroups_m, subgroups_n, k_split, frags_m, frags_n, tile_k]: [u32; 6],
         group_split: u32,
+        staged_b: u32,
     ) -> Self {
-        Self { subgroups_m, subgroups_n, k_split, group_split, frags_m, frags_n, tile_k }
+        Self { subgroups_m, subgroups_n, k_split, group_split, frags_m, frags_n, tile_k, staged_b }
     }
 
     /// Returns the numbers of rows and columns of a workgroup's tile.
@@ -94,11 +101,11 @@ impl Config {
         self.split_subgroups() * self.k_split * LANES
     }
 
-    /// Returns the workgroup memory in vec4s, without the memory that emulated fragments need: two K-tiles of the first
-    /// operand for each K split, or the sums of all K splits.
+    /// Returns the workgroup memory in vec4s, without the memory that emulated fragments need: two K-tiles of the staged
+    /// operands for each K split, or the sums of all K splits.
     pub(super) fn shared_vec4s(&self) -> u32 {
         let [tile_m, tile_n] = self.tile();
-        let tiles = 2 * self.k_split * tile_m * self.tile_k / 8;
+        let tiles = 2 * self.k_split * (tile_m + self.staged_b * tile_n) * self.tile_k / 8;
         let sums = if self.k_split > 1 { self.k_split * tile_m * tile_n / 4 } else { 0 };
         tiles.max(sums)
     }
@@ -106,26 +113,40 @@ impl Config {
     /// Returns an estimate of the 32-bit registers per invocation: sums, fragments of both operands, the loads of the
     /// next K-tile, and an allowance for addresses.
     fn registers(&self) -> u32 {
-        let [tile_m, _] = self.tile();
-        let loads_a = (tile_m * self.tile_k / 8).div_ceil(self.split_subgroups() * LANES);
-        let loads_b = self.frags_n * self.tile_k / 32;
-        4 * (self.frags_m * self.frags_n + 2 * self.frags_m + 2 * loads_b + loads_a) + 36
+        let [tile_m, tile_n] = self.tile();
+        let loads = |size: u32| (size * self.tile_k / 8).div_ceil(self.split_subgroups() * LANES);
+        let loads_b =
+            if self.staged_b == 1 { loads(tile_n) + 1 } else { 2 * self.frags_n * self.tile_k / 32 };
+        4 * (self.frags_m * self.frags_n + 2 * self.frags_m + loads_b + loads(tile_m)) + 36
     }
 }
 
-/// Returns the candidates for `batch` implicit GEMMs of M x K by K x N within the target's limits.
-pub(super) fn candidates(problem: &Problem<'_>, batch: i64, [m, n, k]: [i64; 3]) -> Vec<Candidate> {
+/// Sizes of `batch` implicit GEMMs of M x K by K x N.
+#[derive(Clone, Copy)]
+pub(super) struct Gemm {
+    pub(super) batch: i64,
+    /// M, N and K.
+    pub(super) sizes: [i64; 3],
+    /// True if the second operand is quantized.
+    pub(super) quantized: bool,
+}
+
+/// Returns the candidates for implicit GEMMs within the target's limits.
+pub(super) fn candidates(problem: &Problem<'_>, gemm: Gemm) -> Vec<Candidate> {
     let (Some((_, fragments)), Some(p)) = (known_fragments(problem), Params::from_problem(problem)) else {
         return Vec::new();
     };
     let units = f64::from(problem.target.machine.compute_units);
     let (tiles, group_splits, max_split_tiles) = match fragments {
+        Fragments::MmaM16N8K16 if gemm.quantized => (QUANTIZED_TILES, GROUP_SPLITS, 2.0 * units),
         Fragments::MmaM16N8K16 => (TILES, GROUP_SPLITS, 2.0 * units),
         Fragments::Emulated => (EMULATED_TILES, EMULATED_GROUP_SPLITS, f64::INFINITY),
     };
-    let configs =
-        tiles.iter().flat_map(|tile| group_splits.iter().map(|split| Config::from_tile(*tile, *split)));
-    configs.filter_map(|config| candidate(&p, problem, config, (batch, [m, n, k], max_split_tiles))).collect()
+    let staged_b = u32::from(gemm.quantized);
+    let configs = tiles
+        .iter()
+        .flat_map(|tile| group_splits.iter().map(move |split| Config::from_tile(*tile, *split, staged_b)));
+    configs.filter_map(|config| candidate(&p, problem, config, (gemm, max_split_tiles))).collect()
 }
 
 /// Returns the candidate with a configuration, or `None` if it exceeds a limit or wastes work. Workgroups split K only if
@@ -134,8 +155,9 @@ fn candidate(
     p: &Params,
     problem: &Problem<'_>,
     config: Config,
-    (batch, [m, n, k], max_split_tiles): (i64, [i64; 3], f64),
+    (gemm, max_split_tiles): (Gemm, f64),
 ) -> Option<Candidate> {
+    let Gemm { batch, sizes: [m, n, k], .. } = gemm;
     let limits = &problem.target.limits;
     let [tile_m, tile_n] = config.tile();
     let rows = (m as f64 / f64::from(tile_m)).ceil();
@@ -163,7 +185,7 @@ fn candidate(
         return None;
     }
     let partial_sums = if config.group_split > 1 { split * (batch * m * n) as f64 } else { 0.0 };
-    let estimate = estimate(p, problem, &config, (groups, steps, partial_sums));
+    let estimate = estimate(p, problem, &config, gemm.quantized, (groups, steps, partial_sums));
     let reason = format!(
         "matrix units, sums in registers: {groups} tiles of {tile_m}x{tile_n} for M x N x K = {m}x{n}x{k}, {steps} steps of {} along K by {} subgroups",
         config.tile_k * config.k_split,
@@ -178,6 +200,7 @@ fn estimate(
     p: &Params,
     problem: &Problem<'_>,
     config: &Config,
+    quantized: bool,
     (groups, steps, partial_sums): (f64, f64, f64),
 ) -> Estimate {
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
@@ -218,7 +241,8 @@ fn estimate(
         ..Estimate::for_dispatches(problem, if config.group_split > 1 { 2.0 } else { 1.0 })
     };
     let slices = problem.operands.first().is_some_and(Operand::is_slices4);
-    estimate.scaled(if slices { 1.0 } else { p.strided_channels_time_ratio })
+    let estimate = estimate.scaled(if slices { 1.0 } else { p.strided_channels_time_ratio });
+    estimate.scaled(if quantized { p.quantized_time_ratio } else { 1.0 })
 }
 
 /// Cost parameters of the kernel `conv_fragments`. All are positive.
@@ -243,6 +267,8 @@ pub(super) struct Params {
     pixel_load_time_ratio: f64,
     /// Ratio of the total time if the channels of a pixel are not contiguous to the total time with contiguous channels.
     strided_channels_time_ratio: f64,
+    /// Ratio of the total time with quantized filters to the total time with f16 filters.
+    quantized_time_ratio: f64,
 }
 
 impl Parameters for Params {
