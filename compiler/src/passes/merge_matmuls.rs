@@ -26,6 +26,10 @@ use crate::ir::op::{Constant, MatMul, Op};
 /// Slices begin at multiples of this number of columns, so that kernels load aligned vectors.
 const ALIGNMENT: usize = 8;
 
+/// Maximum bytes of the merged weights of a graph. Merged weights are copies in memory, while the weights of a checkpoint stay
+/// in its mapped files, so this number bounds the memory that the pass needs for large checkpoints.
+const MAX_BYTES: usize = 1 << 29;
+
 /// A matmul with constant weights, and the bias that is added to its result.
 struct Projection {
     matmul: NodeId,
@@ -40,6 +44,7 @@ struct Projection {
 /// Merges matmuls.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
     let mut changes = Changes::default();
+    let mut left = MAX_BYTES;
     for x in graph.topological() {
         let mut all: Vec<Projection> =
             graph.users(x).into_iter().filter_map(|user| projection(graph, x, user)).collect();
@@ -47,7 +52,9 @@ pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
             let op = first.op.clone();
             let (group, rest): (Vec<Projection>, Vec<Projection>) = all.into_iter().partition(|p| p.op == op);
             all = rest;
-            if group.len() > 1 && merge(graph, x, &op, &group)? {
+            let bytes: usize = group.iter().map(|p| p.weights.bytes.len()).sum();
+            if group.len() > 1 && bytes <= left && merge(graph, x, &op, &group)? {
+                left -= bytes;
                 let first = &group[0];
                 changes.note(graph, first.matmul, format!("{} matmuls of one operand merged", group.len()));
             }
