@@ -113,12 +113,12 @@ fn only_attention_reads(graph: &Graph, id: NodeId) -> bool {
 
 /// Replaces projections of `x` by slices of one matmul. Returns false if their constants cannot be concatenated.
 fn merge(graph: &mut Graph, x: NodeId, op: &MatMul, group: &[Projection]) -> Result<bool> {
-    let weights: Vec<&Constant> = group.iter().map(|p| &p.weights).collect();
-    let Some(weights) = Constant::concat(&weights, usize::from(!op.trans_b)) else { return Ok(false) };
     let same_type = |p: &Projection| graph.tensor(p.result).dtype == graph.tensor(group[0].result).dtype;
     if !group.iter().all(same_type) {
         return Ok(false);
     }
+    let weights: Vec<&Constant> = group.iter().map(|p| &p.weights).collect();
+    let Some(weights) = Constant::concat(&weights, usize::from(!op.trans_b)) else { return Ok(false) };
     let bias = merged_bias(graph, group)?;
     let name = name(graph, group[0].matmul);
     let mut b = Builder::new(graph, &name);

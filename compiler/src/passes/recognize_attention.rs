@@ -10,10 +10,10 @@
 //! ```
 //!
 //! `affine(cap) . tanh . affine(1 / cap)` after the scale becomes `softcap`. The scale may be before or after the
-//! matmul: on the query, the key or both, also before the views that split heads. Any transpose of the key is followed. An expand that repeats key heads for
-//! groups of query heads is removed (GQA). A mask may be added to the scores, or a condition may select scores to
-//! replace. A constant triangular mask becomes `causal`, a constant banded mask `causal` with `window`. The transposes
-//! that split and merge heads stay: they are views.
+//! matmul: on the query, the key or both, also before the views that split heads. Any transpose of the key is followed.
+//! An expand that repeats key heads for groups of query heads is removed (GQA). A mask may be added to the scores, or a
+//! condition may select scores to replace. A constant triangular mask becomes `causal`, a constant banded mask `causal`
+//! with `window`. The transposes that split and merge heads stay: they are views.
 //!
 //! A guard `select(isnan(p), 0, p)` around the softmax zeroes rows whose keys are all masked. The attention operator
 //! does not zero them. So the guard is dropped only if no row can be masked entirely: without a mask, with a constant

@@ -1,7 +1,7 @@
 //! Concatenation of constant matrices.
 
 use super::Constant;
-use crate::ir::array::strides;
+use super::views::is_row_major;
 
 impl Constant {
     /// Concatenates matrices along an axis (0 or 1) by copying their elements. Returns `None` unless all are plain, have one
@@ -52,11 +52,11 @@ enum Order {
 
 /// Returns the order of a matrix's elements relative to an axis. Returns `None` for other tensors.
 fn order(matrix: &Constant, axis: usize) -> Option<Order> {
-    let [rows, columns] = matrix.shape[..] else { return None };
+    let [rows, _] = matrix.shape[..] else { return None };
     let row_major = match matrix.strides.as_deref() {
         None => true,
         Some([1, stride]) if *stride == rows => false,
-        Some(other) if *other == *strides(&[rows, columns]) => true,
+        Some(strides) if is_row_major(&matrix.shape, strides) => true,
         Some(_) => return None,
     };
     Some(if row_major == (axis == 0) { Order::AxisFirst } else { Order::AxisLast })

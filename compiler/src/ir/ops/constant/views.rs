@@ -176,6 +176,6 @@ impl Constant {
 }
 
 /// True if strides are row-major; axes of one element are ignored.
-fn is_row_major(shape: &[usize], new: &[usize]) -> bool {
+pub(super) fn is_row_major(shape: &[usize], new: &[usize]) -> bool {
     strides(shape).iter().zip(new).zip(shape).all(|((a, b), size)| a == b || *size == 1)
 }
