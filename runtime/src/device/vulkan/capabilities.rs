@@ -196,14 +196,25 @@ fn heaps(instance: &Instance, device: vk::PhysicalDevice) -> Vec<MemoryHeap> {
     memory.memory_heaps_as_slice().iter().enumerate().map(heap).collect()
 }
 
-/// Returns the index of the queue family to use and the number of valid bits in its timestamps. It is the first family
-/// with compute support, which is usually the fastest.
+/// Returns the index of the queue family to use and the number of valid bits in its timestamps.
 pub(super) fn compute_family(instance: &Instance, device: vk::PhysicalDevice) -> Option<(u32, u32)> {
     // SAFETY: the device was enumerated from this instance.
     let families = unsafe { instance.raw.get_physical_device_queue_family_properties(device) };
-    let index = families.iter().position(|family| family.queue_flags.contains(vk::QueueFlags::COMPUTE))?;
+    let flags: Vec<vk::QueueFlags> = families.iter().map(|family| family.queue_flags).collect();
+    let index = preferred_family(&flags)?;
     let bits = families.get(index)?.timestamp_valid_bits;
     Some((u32::try_from(index).ok()?, bits))
+}
+
+/// Returns the index of the first queue family that supports compute without graphics, or else of the first one that
+/// supports compute. Some drivers run shaders with workgroup memory faster on a queue without graphics.
+fn preferred_family(families: &[vk::QueueFlags]) -> Option<usize> {
+    let first = |other: vk::QueueFlags| {
+        let wanted =
+            |flags: &vk::QueueFlags| flags.contains(vk::QueueFlags::COMPUTE) && !flags.intersects(other);
+        families.iter().position(wanted)
+    };
+    first(vk::QueueFlags::GRAPHICS).or_else(|| first(vk::QueueFlags::empty()))
 }
 
 fn timestamp_period(
@@ -266,4 +277,20 @@ fn matrix_type(component: vk::ComponentTypeKHR) -> Option<MatrixType> {
 
 fn lossy_string(text: Option<&CStr>) -> String {
     text.map_or_else(String::new, |text| text.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use ash::vk::QueueFlags as Q;
+
+    use super::preferred_family;
+
+    #[test]
+    fn a_queue_without_graphics_is_preferred() {
+        let [all, compute, copies] =
+            [Q::GRAPHICS | Q::COMPUTE | Q::TRANSFER, Q::COMPUTE | Q::TRANSFER, Q::TRANSFER];
+        assert_eq!(preferred_family(&[all, copies, compute, compute]), Some(2));
+        assert_eq!(preferred_family(&[copies, all, all]), Some(1));
+        assert_eq!(preferred_family(&[copies, Q::GRAPHICS]), None);
+    }
 }
