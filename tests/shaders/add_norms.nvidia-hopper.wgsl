@@ -1,9 +1,9 @@
-// @generated for add_norms/0 f32: add_norms LANES=512 ROWS=1
-const LANES = 512u;
+// @generated for add_norms/0 f32: add_norms LANES=1024 ROWS=1
+const LANES = 1024u;
 const ROWS = 1u;
 const THREADS = LANES * ROWS;
 const ROWS_FIRST = false;
-const LOADS = 2u;
+const LOADS = 1u;
 const ROW_IN_REGISTERS = true;
 const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
 fn rows() -> u32 { return 1u; }
@@ -64,23 +64,10 @@ fn main(
                 b[0u] = load_b(row, i);
             }
         }
-{
-            let i = base + 1u * LANES;
-            if (i < n) {
-                a[1u] = load_a(row, i);
-                b[1u] = load_b(row, i);
-            }
-        }
         {
             if (base + 0u * LANES < n) {
                 squares.a += a[0u] * a[0u];
                 squares.b += b[0u] * b[0u];
-            }
-        }
-{
-            if (base + 1u * LANES < n) {
-                squares.a += a[1u] * a[1u];
-                squares.b += b[1u] * b[1u];
             }
         }
     }
@@ -109,16 +96,6 @@ fn main(
                     b[0u] = load_b(row, i);
                 }
                 store(row, i, a[0u] * factor_a * scale_a(row, i) + b[0u] * factor_b * scale_b(row, i));
-            }
-        }
-{
-            let i = base + 1u * LANES;
-            if (i < n) {
-                if (!ROW_IN_REGISTERS) {
-                    a[1u] = load_a(row, i);
-                    b[1u] = load_b(row, i);
-                }
-                store(row, i, a[1u] * factor_a * scale_a(row, i) + b[1u] * factor_b * scale_b(row, i));
             }
         }
     }

@@ -1,4 +1,4 @@
-// @generated for attention/2 f16: attention_coop SUBGROUPS=2 ROW_FRAGS=1 KEY_FRAGS=2 KV_SPLIT=1
+// @generated for attention/2 f16: attention_coop SUBGROUPS=4 ROW_FRAGS=1 KEY_FRAGS=5 KV_SPLIT=1
 enable wgpu_cooperative_matrix;
 const LANES = 32u;
 const SIDE_M = 16u;
@@ -7,9 +7,9 @@ const SIDE_K = 16u;
 alias MatrixA = coop_mat16x16<f32, A>;
 alias MatrixB = coop_mat16x16<f32, B>;
 alias MatrixC = coop_mat16x16<f32, C>;
-const SUBGROUPS = 2u;
+const SUBGROUPS = 4u;
 const ROW_FRAGS = 1u;
-const KEY_FRAGS = 2u;
+const KEY_FRAGS = 5u;
 const D8 = 3u;
 const E8 = 3u;
 const E4 = 5u;
@@ -38,7 +38,7 @@ const PITCH_V = VALUE_FRAGS * S8 + 1u;
 const PITCH_S = KEY_TILE / 4u + 1u;
 const SIZE_K = KEY_TILE * PITCH_K;
 const SIZE_V = KEY_TILE * PITCH_V;
-const SIZE_S = 144u;
+const SIZE_S = 336u;
 const VEC8S_Q = SIDE_M * DEPTH_VEC8S;
 const VEC8S_K = KEY_TILE * D8;
 const VEC8S_V = KEY_TILE * E8;
@@ -223,6 +223,45 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 { s[0u * KEY_FRAGS + 1u] = coopMultiplyAdd(q[0u * DEPTH_FRAGS + 1u], b, s[0u * KEY_FRAGS + 1u]); }
             }
         }
+{
+            { s[0u * KEY_FRAGS + 2u] = MatrixC(); }
+            {
+                let at = 2u * (SIDE_N * PITCH_K) + 0u * K8;
+                let b = coopLoad<MatrixB>(&tile_k[at], PITCH_K);
+                { s[0u * KEY_FRAGS + 2u] = coopMultiplyAdd(q[0u * DEPTH_FRAGS + 0u], b, s[0u * KEY_FRAGS + 2u]); }
+            }
+{
+                let at = 2u * (SIDE_N * PITCH_K) + 1u * K8;
+                let b = coopLoad<MatrixB>(&tile_k[at], PITCH_K);
+                { s[0u * KEY_FRAGS + 2u] = coopMultiplyAdd(q[0u * DEPTH_FRAGS + 1u], b, s[0u * KEY_FRAGS + 2u]); }
+            }
+        }
+{
+            { s[0u * KEY_FRAGS + 3u] = MatrixC(); }
+            {
+                let at = 3u * (SIDE_N * PITCH_K) + 0u * K8;
+                let b = coopLoad<MatrixB>(&tile_k[at], PITCH_K);
+                { s[0u * KEY_FRAGS + 3u] = coopMultiplyAdd(q[0u * DEPTH_FRAGS + 0u], b, s[0u * KEY_FRAGS + 3u]); }
+            }
+{
+                let at = 3u * (SIDE_N * PITCH_K) + 1u * K8;
+                let b = coopLoad<MatrixB>(&tile_k[at], PITCH_K);
+                { s[0u * KEY_FRAGS + 3u] = coopMultiplyAdd(q[0u * DEPTH_FRAGS + 1u], b, s[0u * KEY_FRAGS + 3u]); }
+            }
+        }
+{
+            { s[0u * KEY_FRAGS + 4u] = MatrixC(); }
+            {
+                let at = 4u * (SIDE_N * PITCH_K) + 0u * K8;
+                let b = coopLoad<MatrixB>(&tile_k[at], PITCH_K);
+                { s[0u * KEY_FRAGS + 4u] = coopMultiplyAdd(q[0u * DEPTH_FRAGS + 0u], b, s[0u * KEY_FRAGS + 4u]); }
+            }
+{
+                let at = 4u * (SIDE_N * PITCH_K) + 1u * K8;
+                let b = coopLoad<MatrixB>(&tile_k[at], PITCH_K);
+                { s[0u * KEY_FRAGS + 4u] = coopMultiplyAdd(q[0u * DEPTH_FRAGS + 1u], b, s[0u * KEY_FRAGS + 4u]); }
+            }
+        }
         var weights: array<MatrixA, ROW_FRAGS * STEPS>;
         {
             let at = min(first + 0u * SIDE_M + row, last);
@@ -234,6 +273,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 {
                 let to = subgroup_start + 1u * S4;
                 let score_fragment = s[0u * KEY_FRAGS + 1u];
+                coopStoreT(score_fragment, &scores[to], PITCH_S);
+            }
+{
+                let to = subgroup_start + 2u * S4;
+                let score_fragment = s[0u * KEY_FRAGS + 2u];
+                coopStoreT(score_fragment, &scores[to], PITCH_S);
+            }
+{
+                let to = subgroup_start + 3u * S4;
+                let score_fragment = s[0u * KEY_FRAGS + 3u];
+                coopStoreT(score_fragment, &scores[to], PITCH_S);
+            }
+{
+                let to = subgroup_start + 4u * S4;
+                let score_fragment = s[0u * KEY_FRAGS + 4u];
                 coopStoreT(score_fragment, &scores[to], PITCH_S);
             }
             subgroupBarrier();
@@ -249,6 +303,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
 {
                 v[3u] = capped(scores[row_start + (3u / 2u * ROW_LANES + row_part) * 2u + 3u % 2u] * scale());
+            }
+{
+                v[4u] = capped(scores[row_start + (4u / 2u * ROW_LANES + row_part) * 2u + 4u % 2u] * scale());
+            }
+{
+                v[5u] = capped(scores[row_start + (5u / 2u * ROW_LANES + row_part) * 2u + 5u % 2u] * scale());
+            }
+{
+                v[6u] = capped(scores[row_start + (6u / 2u * ROW_LANES + row_part) * 2u + 6u % 2u] * scale());
+            }
+{
+                v[7u] = capped(scores[row_start + (7u / 2u * ROW_LANES + row_part) * 2u + 7u % 2u] * scale());
+            }
+{
+                v[8u] = capped(scores[row_start + (8u / 2u * ROW_LANES + row_part) * 2u + 8u % 2u] * scale());
+            }
+{
+                v[9u] = capped(scores[row_start + (9u / 2u * ROW_LANES + row_part) * 2u + 9u % 2u] * scale());
             }
             subgroupBarrier();
             if (MASKED) {
@@ -267,6 +339,30 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 {
                     let key4 = base / 4u + (3u / 2u * ROW_LANES + row_part) * 2u + 3u % 2u;
                     v[3u] += mask(head, at, min(key4, (size_t() - 1u) / 4u));
+                }
+{
+                    let key4 = base / 4u + (4u / 2u * ROW_LANES + row_part) * 2u + 4u % 2u;
+                    v[4u] += mask(head, at, min(key4, (size_t() - 1u) / 4u));
+                }
+{
+                    let key4 = base / 4u + (5u / 2u * ROW_LANES + row_part) * 2u + 5u % 2u;
+                    v[5u] += mask(head, at, min(key4, (size_t() - 1u) / 4u));
+                }
+{
+                    let key4 = base / 4u + (6u / 2u * ROW_LANES + row_part) * 2u + 6u % 2u;
+                    v[6u] += mask(head, at, min(key4, (size_t() - 1u) / 4u));
+                }
+{
+                    let key4 = base / 4u + (7u / 2u * ROW_LANES + row_part) * 2u + 7u % 2u;
+                    v[7u] += mask(head, at, min(key4, (size_t() - 1u) / 4u));
+                }
+{
+                    let key4 = base / 4u + (8u / 2u * ROW_LANES + row_part) * 2u + 8u % 2u;
+                    v[8u] += mask(head, at, min(key4, (size_t() - 1u) / 4u));
+                }
+{
+                    let key4 = base / 4u + (9u / 2u * ROW_LANES + row_part) * 2u + 9u % 2u;
+                    v[9u] += mask(head, at, min(key4, (size_t() - 1u) / 4u));
                 }
             }
             if (CHECK_VISIBLE) {
@@ -293,6 +389,36 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                         let key_vec4 = vec4<u32>(key, key + 1u, key + 2u, key + 3u);
                         v[3u] = select(vec4<f32>(minus_infinity), v[3u], (key_vec4 >= vec4<u32>(row_first)) & (key_vec4 < vec4<u32>(row_end)));
                     }
+{
+                        let key = base + (4u / 2u * ROW_LANES + row_part) * 8u + 4u % 2u * 4u;
+                        let key_vec4 = vec4<u32>(key, key + 1u, key + 2u, key + 3u);
+                        v[4u] = select(vec4<f32>(minus_infinity), v[4u], (key_vec4 >= vec4<u32>(row_first)) & (key_vec4 < vec4<u32>(row_end)));
+                    }
+{
+                        let key = base + (5u / 2u * ROW_LANES + row_part) * 8u + 5u % 2u * 4u;
+                        let key_vec4 = vec4<u32>(key, key + 1u, key + 2u, key + 3u);
+                        v[5u] = select(vec4<f32>(minus_infinity), v[5u], (key_vec4 >= vec4<u32>(row_first)) & (key_vec4 < vec4<u32>(row_end)));
+                    }
+{
+                        let key = base + (6u / 2u * ROW_LANES + row_part) * 8u + 6u % 2u * 4u;
+                        let key_vec4 = vec4<u32>(key, key + 1u, key + 2u, key + 3u);
+                        v[6u] = select(vec4<f32>(minus_infinity), v[6u], (key_vec4 >= vec4<u32>(row_first)) & (key_vec4 < vec4<u32>(row_end)));
+                    }
+{
+                        let key = base + (7u / 2u * ROW_LANES + row_part) * 8u + 7u % 2u * 4u;
+                        let key_vec4 = vec4<u32>(key, key + 1u, key + 2u, key + 3u);
+                        v[7u] = select(vec4<f32>(minus_infinity), v[7u], (key_vec4 >= vec4<u32>(row_first)) & (key_vec4 < vec4<u32>(row_end)));
+                    }
+{
+                        let key = base + (8u / 2u * ROW_LANES + row_part) * 8u + 8u % 2u * 4u;
+                        let key_vec4 = vec4<u32>(key, key + 1u, key + 2u, key + 3u);
+                        v[8u] = select(vec4<f32>(minus_infinity), v[8u], (key_vec4 >= vec4<u32>(row_first)) & (key_vec4 < vec4<u32>(row_end)));
+                    }
+{
+                        let key = base + (9u / 2u * ROW_LANES + row_part) * 8u + 9u % 2u * 4u;
+                        let key_vec4 = vec4<u32>(key, key + 1u, key + 2u, key + 3u);
+                        v[9u] = select(vec4<f32>(minus_infinity), v[9u], (key_vec4 >= vec4<u32>(row_first)) & (key_vec4 < vec4<u32>(row_end)));
+                    }
                 }
             }
             var new_max = row_max[0u];
@@ -300,6 +426,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 { new_max = max(new_max, max_component(v[1u])); }
 { new_max = max(new_max, max_component(v[2u])); }
 { new_max = max(new_max, max_component(v[3u])); }
+{ new_max = max(new_max, max_component(v[4u])); }
+{ new_max = max(new_max, max_component(v[5u])); }
+{ new_max = max(new_max, max_component(v[6u])); }
+{ new_max = max(new_max, max_component(v[7u])); }
+{ new_max = max(new_max, max_component(v[8u])); }
+{ new_max = max(new_max, max_component(v[9u])); }
             for (var distance = SIDE_M; distance < LANES; distance *= 2u) { new_max = max(new_max, subgroupShuffleXor(new_max, distance)); }
             loop {
                 let raise_max = new_max > row_max[0u] + MAX_EXCESS;
@@ -346,6 +478,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 sum[0u] += dot(low + high, vec4<f32>(1.0));
                 scores[row_start + 1u * ROW_LANES + row_part] = vec4<f32>(pack_f16(low.xy), pack_f16(low.zw), pack_f16(high.xy), pack_f16(high.zw));
             }
+{
+                let low = exp2((v[2u * 2u] - row_max[0u]) * EXP2_SCALE);
+                let high = exp2((v[2u * 2u + 1u] - row_max[0u]) * EXP2_SCALE);
+                sum[0u] += dot(low + high, vec4<f32>(1.0));
+                scores[row_start + 2u * ROW_LANES + row_part] = vec4<f32>(pack_f16(low.xy), pack_f16(low.zw), pack_f16(high.xy), pack_f16(high.zw));
+            }
+{
+                let low = exp2((v[3u * 2u] - row_max[0u]) * EXP2_SCALE);
+                let high = exp2((v[3u * 2u + 1u] - row_max[0u]) * EXP2_SCALE);
+                sum[0u] += dot(low + high, vec4<f32>(1.0));
+                scores[row_start + 3u * ROW_LANES + row_part] = vec4<f32>(pack_f16(low.xy), pack_f16(low.zw), pack_f16(high.xy), pack_f16(high.zw));
+            }
+{
+                let low = exp2((v[4u * 2u] - row_max[0u]) * EXP2_SCALE);
+                let high = exp2((v[4u * 2u + 1u] - row_max[0u]) * EXP2_SCALE);
+                sum[0u] += dot(low + high, vec4<f32>(1.0));
+                scores[row_start + 4u * ROW_LANES + row_part] = vec4<f32>(pack_f16(low.xy), pack_f16(low.zw), pack_f16(high.xy), pack_f16(high.zw));
+            }
             subgroupBarrier();
             {
                 let start = subgroup_start + 0u * K8;
@@ -354,6 +504,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 {
                 let start = subgroup_start + 1u * K8;
                 weights[0u * STEPS + 1u] = coopLoadT<MatrixA>(&scores[start], PITCH_S);
+            }
+{
+                let start = subgroup_start + 2u * K8;
+                weights[0u * STEPS + 2u] = coopLoadT<MatrixA>(&scores[start], PITCH_S);
+            }
+{
+                let start = subgroup_start + 3u * K8;
+                weights[0u * STEPS + 3u] = coopLoadT<MatrixA>(&scores[start], PITCH_S);
+            }
+{
+                let start = subgroup_start + 4u * K8;
+                weights[0u * STEPS + 4u] = coopLoadT<MatrixA>(&scores[start], PITCH_S);
             }
             subgroupBarrier();
         }
@@ -386,6 +548,54 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let b = coopLoadT<MatrixB>(&tile_v[at], PITCH_V);
                 {
                     acc[0u * VALUE_FRAGS + 1u] = coopMultiplyAdd(weights[0u * STEPS + 1u], b, acc[0u * VALUE_FRAGS + 1u]);
+                }
+            }
+        }
+{
+            {
+                let at = 2u * (SIDE_K * PITCH_V) + 0u * S8;
+                let b = coopLoadT<MatrixB>(&tile_v[at], PITCH_V);
+                {
+                    acc[0u * VALUE_FRAGS + 0u] = coopMultiplyAdd(weights[0u * STEPS + 2u], b, acc[0u * VALUE_FRAGS + 0u]);
+                }
+            }
+{
+                let at = 2u * (SIDE_K * PITCH_V) + 1u * S8;
+                let b = coopLoadT<MatrixB>(&tile_v[at], PITCH_V);
+                {
+                    acc[0u * VALUE_FRAGS + 1u] = coopMultiplyAdd(weights[0u * STEPS + 2u], b, acc[0u * VALUE_FRAGS + 1u]);
+                }
+            }
+        }
+{
+            {
+                let at = 3u * (SIDE_K * PITCH_V) + 0u * S8;
+                let b = coopLoadT<MatrixB>(&tile_v[at], PITCH_V);
+                {
+                    acc[0u * VALUE_FRAGS + 0u] = coopMultiplyAdd(weights[0u * STEPS + 3u], b, acc[0u * VALUE_FRAGS + 0u]);
+                }
+            }
+{
+                let at = 3u * (SIDE_K * PITCH_V) + 1u * S8;
+                let b = coopLoadT<MatrixB>(&tile_v[at], PITCH_V);
+                {
+                    acc[0u * VALUE_FRAGS + 1u] = coopMultiplyAdd(weights[0u * STEPS + 3u], b, acc[0u * VALUE_FRAGS + 1u]);
+                }
+            }
+        }
+{
+            {
+                let at = 4u * (SIDE_K * PITCH_V) + 0u * S8;
+                let b = coopLoadT<MatrixB>(&tile_v[at], PITCH_V);
+                {
+                    acc[0u * VALUE_FRAGS + 0u] = coopMultiplyAdd(weights[0u * STEPS + 4u], b, acc[0u * VALUE_FRAGS + 0u]);
+                }
+            }
+{
+                let at = 4u * (SIDE_K * PITCH_V) + 1u * S8;
+                let b = coopLoadT<MatrixB>(&tile_v[at], PITCH_V);
+                {
+                    acc[0u * VALUE_FRAGS + 1u] = coopMultiplyAdd(weights[0u * STEPS + 4u], b, acc[0u * VALUE_FRAGS + 1u]);
                 }
             }
         }

@@ -1,4 +1,4 @@
-// @generated for conv/0 f32: conv_broadcast THREADS=32 TILE_X=4 BLOCK_X=2 SLICES=1
+// @generated for conv/0 f32: conv_broadcast THREADS=64 TILE_X=8 BLOCK_X=1 SLICES=1
 const KERNEL_X = 3u;
 const KERNEL_Y = 3u;
 const KERNEL_Z = 1u;
@@ -50,9 +50,9 @@ const IN_SLICES = 1u;
 const OUT_SLICES = 3u;
 fn weight(i: u32) -> vec4<f32> { return vec4<f32>(buffer_1[i]); }
 const LANES = 32u;
-const THREADS = 32u;
-const TILE_X = 4u;
-const BLOCK_X = 2u;
+const THREADS = 64u;
+const TILE_X = 8u;
+const BLOCK_X = 1u;
 const SLICES = 1u;
 const STEPS = 8u;
 const_assert STEPS * SLICES * 4u == LANES && STEPS > 0u && THREADS % LANES == 0u;
@@ -82,12 +82,10 @@ fn main(
     let first_x = block_x * BLOCK_X;
     var base_x: array<i32, BLOCK_X>;
     { base_x[0u] = i32(min(first_x + 0u, out_w() - 1u)) * STRIDE_X - PAD_X; }
-{ base_x[1u] = i32(min(first_x + 1u, out_w() - 1u)) * STRIDE_X - PAD_X; }
     let base_z = i32(z) * STRIDE_Z - PAD_Z;
     let base_y = i32(min(y, out_h() - 1u)) * STRIDE_Y - PAD_Y;
     var acc: array<vec4<f32>, BLOCK_X * SLICES>;
     { acc[0u] = vec4<f32>(0.0); }
-{ acc[1u] = vec4<f32>(0.0); }
     let first = block_s * (ALL_STEPS * SLICES * 4u);
     for (var first_step = 0u; first_step < ALL_STEPS; first_step += STEPS) {
         let lane_filters = weight(first + min(first_step * (SLICES * 4u) + lane, ALL_STEPS * SLICES * 4u - 1u));
@@ -111,20 +109,11 @@ fn main(
                 let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
                 v[0u] = select(vec4<f32>(0.0), pixel, inside);
             }
-{
-                let x = u32(base_x[1u] + i32(tap % KERNEL_X) * DILATION_X);
-                let inside = inside_y && (!GUARD_X || x < in_w());
-                let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
-                v[1u] = select(vec4<f32>(0.0), pixel, inside);
-            }
             {
                 {
                     let w = subgroupShuffle(lane_filters, (0u * SLICES + 0u) * 4u + 0u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][0u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][0u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
 {
@@ -132,26 +121,17 @@ fn main(
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][1u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][1u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (0u * SLICES + 0u) * 4u + 2u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][2u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][2u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (0u * SLICES + 0u) * 4u + 3u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][3u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][3u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
             }
@@ -176,20 +156,11 @@ fn main(
                 let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
                 v[0u] = select(vec4<f32>(0.0), pixel, inside);
             }
-{
-                let x = u32(base_x[1u] + i32(tap % KERNEL_X) * DILATION_X);
-                let inside = inside_y && (!GUARD_X || x < in_w());
-                let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
-                v[1u] = select(vec4<f32>(0.0), pixel, inside);
-            }
             {
                 {
                     let w = subgroupShuffle(lane_filters, (1u * SLICES + 0u) * 4u + 0u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][0u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][0u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
 {
@@ -197,26 +168,17 @@ fn main(
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][1u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][1u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (1u * SLICES + 0u) * 4u + 2u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][2u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][2u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (1u * SLICES + 0u) * 4u + 3u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][3u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][3u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
             }
@@ -241,20 +203,11 @@ fn main(
                 let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
                 v[0u] = select(vec4<f32>(0.0), pixel, inside);
             }
-{
-                let x = u32(base_x[1u] + i32(tap % KERNEL_X) * DILATION_X);
-                let inside = inside_y && (!GUARD_X || x < in_w());
-                let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
-                v[1u] = select(vec4<f32>(0.0), pixel, inside);
-            }
             {
                 {
                     let w = subgroupShuffle(lane_filters, (2u * SLICES + 0u) * 4u + 0u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][0u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][0u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
 {
@@ -262,26 +215,17 @@ fn main(
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][1u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][1u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (2u * SLICES + 0u) * 4u + 2u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][2u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][2u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (2u * SLICES + 0u) * 4u + 3u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][3u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][3u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
             }
@@ -306,20 +250,11 @@ fn main(
                 let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
                 v[0u] = select(vec4<f32>(0.0), pixel, inside);
             }
-{
-                let x = u32(base_x[1u] + i32(tap % KERNEL_X) * DILATION_X);
-                let inside = inside_y && (!GUARD_X || x < in_w());
-                let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
-                v[1u] = select(vec4<f32>(0.0), pixel, inside);
-            }
             {
                 {
                     let w = subgroupShuffle(lane_filters, (3u * SLICES + 0u) * 4u + 0u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][0u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][0u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
 {
@@ -327,26 +262,17 @@ fn main(
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][1u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][1u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (3u * SLICES + 0u) * 4u + 2u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][2u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][2u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (3u * SLICES + 0u) * 4u + 3u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][3u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][3u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
             }
@@ -371,20 +297,11 @@ fn main(
                 let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
                 v[0u] = select(vec4<f32>(0.0), pixel, inside);
             }
-{
-                let x = u32(base_x[1u] + i32(tap % KERNEL_X) * DILATION_X);
-                let inside = inside_y && (!GUARD_X || x < in_w());
-                let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
-                v[1u] = select(vec4<f32>(0.0), pixel, inside);
-            }
             {
                 {
                     let w = subgroupShuffle(lane_filters, (4u * SLICES + 0u) * 4u + 0u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][0u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][0u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
 {
@@ -392,26 +309,17 @@ fn main(
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][1u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][1u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (4u * SLICES + 0u) * 4u + 2u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][2u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][2u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (4u * SLICES + 0u) * 4u + 3u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][3u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][3u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
             }
@@ -436,20 +344,11 @@ fn main(
                 let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
                 v[0u] = select(vec4<f32>(0.0), pixel, inside);
             }
-{
-                let x = u32(base_x[1u] + i32(tap % KERNEL_X) * DILATION_X);
-                let inside = inside_y && (!GUARD_X || x < in_w());
-                let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
-                v[1u] = select(vec4<f32>(0.0), pixel, inside);
-            }
             {
                 {
                     let w = subgroupShuffle(lane_filters, (5u * SLICES + 0u) * 4u + 0u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][0u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][0u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
 {
@@ -457,26 +356,17 @@ fn main(
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][1u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][1u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (5u * SLICES + 0u) * 4u + 2u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][2u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][2u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (5u * SLICES + 0u) * 4u + 3u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][3u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][3u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
             }
@@ -501,20 +391,11 @@ fn main(
                 let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
                 v[0u] = select(vec4<f32>(0.0), pixel, inside);
             }
-{
-                let x = u32(base_x[1u] + i32(tap % KERNEL_X) * DILATION_X);
-                let inside = inside_y && (!GUARD_X || x < in_w());
-                let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
-                v[1u] = select(vec4<f32>(0.0), pixel, inside);
-            }
             {
                 {
                     let w = subgroupShuffle(lane_filters, (6u * SLICES + 0u) * 4u + 0u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][0u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][0u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
 {
@@ -522,26 +403,17 @@ fn main(
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][1u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][1u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (6u * SLICES + 0u) * 4u + 2u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][2u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][2u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (6u * SLICES + 0u) * 4u + 3u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][3u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][3u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
             }
@@ -566,20 +438,11 @@ fn main(
                 let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
                 v[0u] = select(vec4<f32>(0.0), pixel, inside);
             }
-{
-                let x = u32(base_x[1u] + i32(tap % KERNEL_X) * DILATION_X);
-                let inside = inside_y && (!GUARD_X || x < in_w());
-                let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
-                v[1u] = select(vec4<f32>(0.0), pixel, inside);
-            }
             {
                 {
                     let w = subgroupShuffle(lane_filters, (7u * SLICES + 0u) * 4u + 0u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][0u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][0u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
 {
@@ -587,26 +450,17 @@ fn main(
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][1u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][1u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (7u * SLICES + 0u) * 4u + 2u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][2u]), w, acc[0u * SLICES + 0u]);
                     }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][2u]), w, acc[1u * SLICES + 0u]);
-                    }
                 }
 {
                     let w = subgroupShuffle(lane_filters, (7u * SLICES + 0u) * 4u + 3u);
                     {
                         acc[0u * SLICES + 0u] = fma(vec4<f32>(v[0u][3u]), w, acc[0u * SLICES + 0u]);
-                    }
-{
-                        acc[1u * SLICES + 0u] = fma(vec4<f32>(v[1u][3u]), w, acc[1u * SLICES + 0u]);
                     }
                 }
             }
@@ -617,15 +471,6 @@ fn main(
             {
                 if (block_s * SLICES + 0u < OUT_SLICES) {
                     store(b, z, y, first_x + 0u, block_s * SLICES + 0u, acc[0u * SLICES + 0u]);
-                }
-            }
-        }
-    }
-{
-        if (first_x + 1u < out_w() && y < out_h()) {
-            {
-                if (block_s * SLICES + 0u < OUT_SLICES) {
-                    store(b, z, y, first_x + 1u, block_s * SLICES + 0u, acc[1u * SLICES + 0u]);
                 }
             }
         }

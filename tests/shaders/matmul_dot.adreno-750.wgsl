@@ -11,22 +11,20 @@ const FLIP_A = false;
 const FLIP_B = true;
 const ONES = 0x01010101u;
 const FLIPPED = -128i;
-fn size_m() -> u32 { return 70u; }
+fn size_m() -> u32 { return 210u; }
 fn size_n() -> u32 { return 50u; }
 fn size_k() -> u32 { return 45u; }
 fn values_a(batch: u32, row: u32, k4: u32) -> vec4<u32> {
-    let batch_0 = batch;
     var r: vec4<u32> = vec4<u32>(0u);
-    r.x = u32(buffer_0[(batch_0) * 3150u + (row) * 45u + (((k4) * 4u))]);
-    if ((k4) * 4u + 1u < 45u) { r.y = u32(buffer_0[(batch_0) * 3150u + (row) * 45u + (((k4) * 4u)) + 1u]); }
-    if ((k4) * 4u + 2u < 45u) { r.z = u32(buffer_0[(batch_0) * 3150u + (row) * 45u + (((k4) * 4u)) + 2u]); }
-    if ((k4) * 4u + 3u < 45u) { r.w = u32(buffer_0[(batch_0) * 3150u + (row) * 45u + (((k4) * 4u)) + 3u]); }
+    r.x = u32(buffer_0[(row) * 45u + (((k4) * 4u))]);
+    if ((k4) * 4u + 1u < 45u) { r.y = u32(buffer_0[(row) * 45u + (((k4) * 4u)) + 1u]); }
+    if ((k4) * 4u + 2u < 45u) { r.z = u32(buffer_0[(row) * 45u + (((k4) * 4u)) + 2u]); }
+    if ((k4) * 4u + 3u < 45u) { r.w = u32(buffer_0[(row) * 45u + (((k4) * 4u)) + 3u]); }
     return r;
 }
 fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return pack_bytes(vec4<u32>(values_a(batch, row, k4))); }
 fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return (buffer_1[k4 * 13u + n4] ^ vec4<u32>(0x80808080u)); }
 fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) {
-    let batch_0 = batch;
     var l2: vec4<i32> = vec4<i32>(0i);
     l2.x = i32(buffer_2[(((n4) * 4u))]);
     if ((n4) * 4u + 1u < 50u) { l2.y = i32(buffer_2[(((n4) * 4u)) + 1u]); }
@@ -37,10 +35,10 @@ fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) {
     let s2 = vec4<f32>(s1);
     let s3 = (s2 * vec4<f32>(0.01) + vec4<f32>(3.0));
     let w = vec4<f32>(s3);
-    buffer_3[(batch_0) * 3500u + (row) * 50u + (((n4) * 4u))] = w.x;
-    if ((n4) * 4u + 1u < 50u) { buffer_3[(batch_0) * 3500u + (row) * 50u + (((n4) * 4u)) + 1u] = w.y; }
-    if ((n4) * 4u + 2u < 50u) { buffer_3[(batch_0) * 3500u + (row) * 50u + (((n4) * 4u)) + 2u] = w.z; }
-    if ((n4) * 4u + 3u < 50u) { buffer_3[(batch_0) * 3500u + (row) * 50u + (((n4) * 4u)) + 3u] = w.w; }
+    buffer_3[(row) * 50u + (((n4) * 4u))] = w.x;
+    if ((n4) * 4u + 1u < 50u) { buffer_3[(row) * 50u + (((n4) * 4u)) + 1u] = w.y; }
+    if ((n4) * 4u + 2u < 50u) { buffer_3[(row) * 50u + (((n4) * 4u)) + 2u] = w.z; }
+    if ((n4) * 4u + 3u < 50u) { buffer_3[(row) * 50u + (((n4) * 4u)) + 3u] = w.w; }
 }
 fn dot4(a: u32, b: u32) -> i32 { return i32(dot4U8Packed(a, b)); }
 fn pack_bytes(v: vec4<u32>) -> u32 {

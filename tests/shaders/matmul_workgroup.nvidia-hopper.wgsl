@@ -9,32 +9,30 @@ const TILE_N = 64u;
 const TILE_K = 64u;
 const UNROLL = 1u;
 const DIRECT = false;
-const GROUPS_PER_MATMUL = 20u;
+const GROUPS_PER_MATMUL = 40u;
 const BAND = 8u;
 const VEC4S_IN_FLIGHT = 2u;
 const ROW_VEC4S = TILE_N / 4u;
 const TILE_VEC4S = TILE_M * ROW_VEC4S;
 const_assert TILE_VEC4S % (THREADS * VEC4S_IN_FLIGHT) == 0u;
 const_assert TILE_N % 8u == 0u && TILE_K % 16u == 0u;
-fn size_m() -> u32 { return 150u; }
+fn size_m() -> u32 { return 300u; }
 fn size_n() -> u32 { return 200u; }
 fn size_k() -> u32 { return 128u; }
-fn groups_m() -> u32 { return 5u; }
+fn groups_m() -> u32 { return 10u; }
 fn groups_n() -> u32 { return 4u; }
 fn fragment_a(batch: u32, row: u32, k: u32) -> MatrixA {
-    let batch_0 = batch;
-    return coopLoadT<MatrixA>(&buffer_0[(batch_0) * 2400u + (row) * 16u + ((k / 8u))], 16u);
+    return coopLoadT<MatrixA>(&buffer_0[(row) * 16u + ((k / 8u))], 16u);
 }
 fn fragment_b(batch: u32, k: u32, column: u32) -> MatrixB {
     return coopLoadT<MatrixB>(&buffer_1[(0u * 128u + k) * 25u + column / 8u], 25u);
 }
-fn store_sums(group_slot: u32, batch: u32, row: u32, column: u32, tile: MatrixC) { coopStoreT(tile, &buffer_3[(batch * 150u + row) * 50u + column / 4u], 50u); }
-fn load_sums(group_slot: u32, vec4_index: u32, batch: u32, row: u32, n4: u32) -> vec4<f32> { return buffer_3[(batch * 150u + row) * 50u + n4]; }
+fn store_sums(group_slot: u32, batch: u32, row: u32, column: u32, tile: MatrixC) { coopStoreT(tile, &buffer_3[(batch * 300u + row) * 50u + column / 4u], 50u); }
+fn load_sums(group_slot: u32, vec4_index: u32, batch: u32, row: u32, n4: u32) -> vec4<f32> { return buffer_3[(batch * 300u + row) * 50u + n4]; }
 fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) {
-    let batch_0 = batch;
     let s1 = max(v, vec4<f32>(0.0));
     var w = vec4<f32>(s1);
-    buffer_2[(batch_0) * 7500u + (row) * 50u + (n4)] = w;
+    buffer_2[(row) * 50u + (n4)] = w;
 }
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {

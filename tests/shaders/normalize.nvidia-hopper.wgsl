@@ -17,7 +17,8 @@ const STORES_RESULT = true;
 const SUBTRACTS_MEAN = true;
 fn epsilon() -> f32 { return f32(1e-5); }
 alias V = f32;
-struct Moments { count: f32, mean: V, squared_deviation: V }
+alias M = f32;
+struct Moments { count: f32, mean: M, squared_deviation: M }
 fn load(row: u32, i: u32) -> f32 {
     let row_0 = row;
     let i_1 = i;
@@ -41,21 +42,33 @@ fn store(row: u32, i: u32, v: f32) {
     buffer_3[(row_0) * 2054u + (i_1)] = f32(v);
 }
 fn store_moments(row_part: u32, m: Moments) {}
-fn load_moments(row_part: u32) -> Moments { return Moments(0.0, V(0.0), V(0.0)); }
-fn merge_lanes(m: Moments) -> Moments { return m; }
+fn load_moments(row_part: u32) -> Moments { return Moments(0.0, M(0.0), M(0.0)); }
+fn merge_lanes(count: f32, mean: V, squared_deviation: V) -> Moments { return Moments(count, mean, squared_deviation); }
 fn merge(a: Moments, b: Moments) -> Moments {
     let count = a.count + b.count;
     let fraction = select(0.0, b.count / count, count > 0.0);
     let mean_difference = b.mean - a.mean;
     return Moments(count, a.mean + mean_difference * fraction, a.squared_deviation + b.squared_deviation + mean_difference * mean_difference * (a.count * fraction));
 }
-var<workgroup> lane_moments: array<Moments, THREADS>;
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
+var<workgroup> partial_moments: array<Moments, 32>;
+fn merge_invocations(moments: Moments, lane: u32, group_row: u32) -> Moments {
+    var merged = moments;
+    merged = merge(merged, Moments(subgroupShuffleXor(merged.count, 16u), subgroupShuffleXor(merged.mean, 16u), subgroupShuffleXor(merged.squared_deviation, 16u)));
+    merged = merge(merged, Moments(subgroupShuffleXor(merged.count, 8u), subgroupShuffleXor(merged.mean, 8u), subgroupShuffleXor(merged.squared_deviation, 8u)));
+    merged = merge(merged, Moments(subgroupShuffleXor(merged.count, 4u), subgroupShuffleXor(merged.mean, 4u), subgroupShuffleXor(merged.squared_deviation, 4u)));
+    merged = merge(merged, Moments(subgroupShuffleXor(merged.count, 2u), subgroupShuffleXor(merged.mean, 2u), subgroupShuffleXor(merged.squared_deviation, 2u)));
+    merged = merge(merged, Moments(subgroupShuffleXor(merged.count, 1u), subgroupShuffleXor(merged.mean, 1u), subgroupShuffleXor(merged.squared_deviation, 1u)));
+    if (lane % 32u == 0u) { partial_moments[group_row * 32u + lane / 32u] = merged; }
+    workgroupBarrier();
+    merged = partial_moments[group_row * 32u + lane % 32u];
+    merged = merge(merged, Moments(subgroupShuffleXor(merged.count, 16u), subgroupShuffleXor(merged.mean, 16u), subgroupShuffleXor(merged.squared_deviation, 16u)));
+    merged = merge(merged, Moments(subgroupShuffleXor(merged.count, 8u), subgroupShuffleXor(merged.mean, 8u), subgroupShuffleXor(merged.squared_deviation, 8u)));
+    merged = merge(merged, Moments(subgroupShuffleXor(merged.count, 4u), subgroupShuffleXor(merged.mean, 4u), subgroupShuffleXor(merged.squared_deviation, 4u)));
+    merged = merge(merged, Moments(subgroupShuffleXor(merged.count, 2u), subgroupShuffleXor(merged.mean, 2u), subgroupShuffleXor(merged.squared_deviation, 2u)));
+    merged = merge(merged, Moments(subgroupShuffleXor(merged.count, 1u), subgroupShuffleXor(merged.mean, 1u), subgroupShuffleXor(merged.squared_deviation, 1u)));
+    return merged;
+}
+fn normalize(group: vec3<u32>, groups: vec3<u32>, local: u32) {
     let lane = lane_of(local);
     let group_row = group_row_of(local);
     let row_part = first_row(group, groups) + group_row;
@@ -104,21 +117,14 @@ fn main(
             }
         }
     }
-    var moments = Moments(count, V(0.0), squares);
+    var mean = V(0.0);
     if (SUBTRACTS_MEAN && count > 0.0) {
         let shift = sum / count;
-        moments = Moments(count, origin + shift, max(squares - sum * shift, V(0.0)));
+        mean = origin + shift;
+        squares = max(squares - sum * shift, V(0.0));
     }
-    if (COMPUTES_MOMENTS && LANES > 1u) {
-        let here = lane * ROWS + group_row;
-        lane_moments[here] = moments;
-        workgroupBarrier();
-        for (var step = LANES / 2u; step > 0u; step /= 2u) {
-            if (lane < step) { lane_moments[here] = merge(lane_moments[here], lane_moments[here + step * ROWS]); }
-            workgroupBarrier();
-        }
-        moments = lane_moments[group_row];
-    }
+    var moments = merge_lanes(count, mean, squares);
+    if (COMPUTES_MOMENTS && LANES > 1u) { moments = merge_invocations(moments, lane, group_row); }
     if (!STORES_RESULT) {
         if (lane == 0u && row < rows()) { store_moments(row_part, moments); }
         return;
@@ -126,31 +132,39 @@ fn main(
     if (!COMPUTES_MOMENTS && row < rows()) {
         for (var k = 0u; k < SPLIT; k++) { moments = merge(moments, load_moments(row * SPLIT + k)); }
     }
-    moments = merge_lanes(moments);
-    let factor = inverseSqrt(moments.squared_deviation / moments.count + V(epsilon()));
+    let factor = inverseSqrt(moments.squared_deviation / moments.count + M(epsilon()));
     for (var base = first; base < n; base += LANES * LOADS) {
         {
             let i = base + 0u * LANES;
             if (i < n) {
                 if (!ROW_IN_REGISTERS) { values[0u] = load(row, i); }
-                store(row, i, (values[0u] - moments.mean) * factor * scale(row, i) + bias(row, i));
+                store(row, i, (values[0u] - V(moments.mean)) * V(factor) * scale(row, i) + bias(row, i));
             }
         }
 {
             let i = base + 1u * LANES;
             if (i < n) {
                 if (!ROW_IN_REGISTERS) { values[1u] = load(row, i); }
-                store(row, i, (values[1u] - moments.mean) * factor * scale(row, i) + bias(row, i));
+                store(row, i, (values[1u] - V(moments.mean)) * V(factor) * scale(row, i) + bias(row, i));
             }
         }
 {
             let i = base + 2u * LANES;
             if (i < n) {
                 if (!ROW_IN_REGISTERS) { values[2u] = load(row, i); }
-                store(row, i, (values[2u] - moments.mean) * factor * scale(row, i) + bias(row, i));
+                store(row, i, (values[2u] - V(moments.mean)) * V(factor) * scale(row, i) + bias(row, i));
             }
         }
     }
+}
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+) {
+    normalize(group, groups, subgroup * 32u + lane);
 }
 @group(0) @binding(0) var<storage, read> buffer_0: array<f32>;
 @group(0) @binding(1) var<storage, read> buffer_1: array<f32>;

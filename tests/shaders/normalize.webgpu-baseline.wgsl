@@ -3,7 +3,7 @@ const LANES = 64u;
 const ROWS = 1u;
 const THREADS = LANES * ROWS;
 const ROWS_FIRST = false;
-const LOADS = 4u;
+const LOADS = 8u;
 const ROW_IN_REGISTERS = false;
 const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
 fn rows() -> u32 { return 21u; }
@@ -17,7 +17,8 @@ const STORES_RESULT = true;
 const SUBTRACTS_MEAN = true;
 fn epsilon() -> f32 { return f32(1e-5); }
 alias V = f32;
-struct Moments { count: f32, mean: V, squared_deviation: V }
+alias M = f32;
+struct Moments { count: f32, mean: M, squared_deviation: M }
 fn load(row: u32, i: u32) -> f32 {
     let row_0 = row;
     let i_1 = i;
@@ -41,21 +42,26 @@ fn store(row: u32, i: u32, v: f32) {
     buffer_3[(row_0) * 2054u + (i_1)] = f32(v);
 }
 fn store_moments(row_part: u32, m: Moments) {}
-fn load_moments(row_part: u32) -> Moments { return Moments(0.0, V(0.0), V(0.0)); }
-fn merge_lanes(m: Moments) -> Moments { return m; }
+fn load_moments(row_part: u32) -> Moments { return Moments(0.0, M(0.0), M(0.0)); }
+fn merge_lanes(count: f32, mean: V, squared_deviation: V) -> Moments { return Moments(count, mean, squared_deviation); }
 fn merge(a: Moments, b: Moments) -> Moments {
     let count = a.count + b.count;
     let fraction = select(0.0, b.count / count, count > 0.0);
     let mean_difference = b.mean - a.mean;
     return Moments(count, a.mean + mean_difference * fraction, a.squared_deviation + b.squared_deviation + mean_difference * mean_difference * (a.count * fraction));
 }
-var<workgroup> lane_moments: array<Moments, THREADS>;
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
+var<workgroup> partial_moments: array<Moments, THREADS>;
+fn merge_invocations(moments: Moments, lane: u32, group_row: u32) -> Moments {
+    let here = lane * ROWS + group_row;
+    partial_moments[here] = moments;
+    workgroupBarrier();
+    for (var step = LANES / 2u; step > 0u; step /= 2u) {
+        if (lane < step) { partial_moments[here] = merge(partial_moments[here], partial_moments[here + step * ROWS]); }
+        workgroupBarrier();
+    }
+    return partial_moments[group_row];
+}
+fn normalize(group: vec3<u32>, groups: vec3<u32>, local: u32) {
     let lane = lane_of(local);
     let group_row = group_row_of(local);
     let row_part = first_row(group, groups) + group_row;
@@ -81,6 +87,18 @@ fn main(
         }
 {
             if (base + 3u * LANES < n) { values[3u] = load(row, base + 3u * LANES); }
+        }
+{
+            if (base + 4u * LANES < n) { values[4u] = load(row, base + 4u * LANES); }
+        }
+{
+            if (base + 5u * LANES < n) { values[5u] = load(row, base + 5u * LANES); }
+        }
+{
+            if (base + 6u * LANES < n) { values[6u] = load(row, base + 6u * LANES); }
+        }
+{
+            if (base + 7u * LANES < n) { values[7u] = load(row, base + 7u * LANES); }
         }
         {
             if (base + 0u * LANES < n) {
@@ -114,22 +132,47 @@ fn main(
                 squares += x * x;
             }
         }
+{
+            if (base + 4u * LANES < n) {
+                let x = values[4u] - origin;
+                count += 1.0;
+                sum += x;
+                squares += x * x;
+            }
+        }
+{
+            if (base + 5u * LANES < n) {
+                let x = values[5u] - origin;
+                count += 1.0;
+                sum += x;
+                squares += x * x;
+            }
+        }
+{
+            if (base + 6u * LANES < n) {
+                let x = values[6u] - origin;
+                count += 1.0;
+                sum += x;
+                squares += x * x;
+            }
+        }
+{
+            if (base + 7u * LANES < n) {
+                let x = values[7u] - origin;
+                count += 1.0;
+                sum += x;
+                squares += x * x;
+            }
+        }
     }
-    var moments = Moments(count, V(0.0), squares);
+    var mean = V(0.0);
     if (SUBTRACTS_MEAN && count > 0.0) {
         let shift = sum / count;
-        moments = Moments(count, origin + shift, max(squares - sum * shift, V(0.0)));
+        mean = origin + shift;
+        squares = max(squares - sum * shift, V(0.0));
     }
-    if (COMPUTES_MOMENTS && LANES > 1u) {
-        let here = lane * ROWS + group_row;
-        lane_moments[here] = moments;
-        workgroupBarrier();
-        for (var step = LANES / 2u; step > 0u; step /= 2u) {
-            if (lane < step) { lane_moments[here] = merge(lane_moments[here], lane_moments[here + step * ROWS]); }
-            workgroupBarrier();
-        }
-        moments = lane_moments[group_row];
-    }
+    var moments = merge_lanes(count, mean, squares);
+    if (COMPUTES_MOMENTS && LANES > 1u) { moments = merge_invocations(moments, lane, group_row); }
     if (!STORES_RESULT) {
         if (lane == 0u && row < rows()) { store_moments(row_part, moments); }
         return;
@@ -137,38 +180,73 @@ fn main(
     if (!COMPUTES_MOMENTS && row < rows()) {
         for (var k = 0u; k < SPLIT; k++) { moments = merge(moments, load_moments(row * SPLIT + k)); }
     }
-    moments = merge_lanes(moments);
-    let factor = inverseSqrt(moments.squared_deviation / moments.count + V(epsilon()));
+    let factor = inverseSqrt(moments.squared_deviation / moments.count + M(epsilon()));
     for (var base = first; base < n; base += LANES * LOADS) {
         {
             let i = base + 0u * LANES;
             if (i < n) {
                 if (!ROW_IN_REGISTERS) { values[0u] = load(row, i); }
-                store(row, i, (values[0u] - moments.mean) * factor * scale(row, i) + bias(row, i));
+                store(row, i, (values[0u] - V(moments.mean)) * V(factor) * scale(row, i) + bias(row, i));
             }
         }
 {
             let i = base + 1u * LANES;
             if (i < n) {
                 if (!ROW_IN_REGISTERS) { values[1u] = load(row, i); }
-                store(row, i, (values[1u] - moments.mean) * factor * scale(row, i) + bias(row, i));
+                store(row, i, (values[1u] - V(moments.mean)) * V(factor) * scale(row, i) + bias(row, i));
             }
         }
 {
             let i = base + 2u * LANES;
             if (i < n) {
                 if (!ROW_IN_REGISTERS) { values[2u] = load(row, i); }
-                store(row, i, (values[2u] - moments.mean) * factor * scale(row, i) + bias(row, i));
+                store(row, i, (values[2u] - V(moments.mean)) * V(factor) * scale(row, i) + bias(row, i));
             }
         }
 {
             let i = base + 3u * LANES;
             if (i < n) {
                 if (!ROW_IN_REGISTERS) { values[3u] = load(row, i); }
-                store(row, i, (values[3u] - moments.mean) * factor * scale(row, i) + bias(row, i));
+                store(row, i, (values[3u] - V(moments.mean)) * V(factor) * scale(row, i) + bias(row, i));
+            }
+        }
+{
+            let i = base + 4u * LANES;
+            if (i < n) {
+                if (!ROW_IN_REGISTERS) { values[4u] = load(row, i); }
+                store(row, i, (values[4u] - V(moments.mean)) * V(factor) * scale(row, i) + bias(row, i));
+            }
+        }
+{
+            let i = base + 5u * LANES;
+            if (i < n) {
+                if (!ROW_IN_REGISTERS) { values[5u] = load(row, i); }
+                store(row, i, (values[5u] - V(moments.mean)) * V(factor) * scale(row, i) + bias(row, i));
+            }
+        }
+{
+            let i = base + 6u * LANES;
+            if (i < n) {
+                if (!ROW_IN_REGISTERS) { values[6u] = load(row, i); }
+                store(row, i, (values[6u] - V(moments.mean)) * V(factor) * scale(row, i) + bias(row, i));
+            }
+        }
+{
+            let i = base + 7u * LANES;
+            if (i < n) {
+                if (!ROW_IN_REGISTERS) { values[7u] = load(row, i); }
+                store(row, i, (values[7u] - V(moments.mean)) * V(factor) * scale(row, i) + bias(row, i));
             }
         }
     }
+}
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    normalize(group, groups, local);
 }
 @group(0) @binding(0) var<storage, read> buffer_0: array<f32>;
 @group(0) @binding(1) var<storage, read> buffer_1: array<f32>;

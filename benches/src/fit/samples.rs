@@ -12,6 +12,8 @@ use driftc::shader::problem::Problem;
 use driftc::target::TargetProfile;
 use rayon::prelude::*;
 
+/// Maximum ratio of an estimate to the lowest one for which an entry counts as near.
+const NEAR: f64 = 1.08;
 /// Error |ln(estimate / time)| from which the loss of an estimate grows linearly instead of quadratically.
 const OUTLIER: f64 = 1.0;
 /// Minimum regret that is assumed for a problem whose selected candidate was not measured.
@@ -190,6 +192,20 @@ impl<'g> Sample<'g> {
     pub(super) fn regret(&self, costs: &[f64]) -> f64 {
         let regret = self.selection(costs).map_or(1.0, |(regret, _)| regret);
         if self.selection_is_measured(costs) { regret } else { regret.max(UNKNOWN) }
+    }
+
+    /// Weighted mean of ln(time / best) of the measured entries whose estimates are near the lowest one: the regret that small
+    /// errors of the estimates would cause.
+    pub(super) fn near_regret(&self, costs: &[f64]) -> f64 {
+        let measured = || self.entries.iter().zip(costs).filter_map(|(e, cost)| Some((e.time?, *cost)));
+        let lowest = measured().map(|(_, cost)| cost).fold(f64::INFINITY, f64::min);
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for (time, cost) in measured().filter(|(_, cost)| *cost < lowest * NEAR) {
+            let weight = 1.0 - (cost / lowest - 1.0) / (NEAR - 1.0);
+            sum += weight * (time / self.best).ln();
+            weights += weight;
+        }
+        if weights > 0.0 { sum / weights } else { 0.0 }
     }
 
     /// Weighted mean error of the estimates for the measured entries of `kernels`, computed from |ln(estimate / time)|. Slow

@@ -44,6 +44,44 @@ const MATMULS: &[[u32; 3]] = &[
     [197, 3072, 768],
 ];
 
+/// Operation after a matmul with a bias in a transformer.
+#[derive(Clone, Copy)]
+enum After {
+    /// Nothing, as in a projection of queries, keys and values.
+    Bias,
+    Gelu,
+    Residual,
+}
+
+/// M, K and N of matmuls of transformers, and the operation after them. Their results are stored in the precision of the graph.
+const LAYERS: &[([u32; 3], After)] = &[
+    ([50, 768, 3072], After::Gelu),
+    ([50, 3072, 768], After::Residual),
+    ([128, 768, 2304], After::Bias),
+    ([128, 768, 3072], After::Gelu),
+    ([128, 3072, 768], After::Residual),
+    ([197, 768, 768], After::Residual),
+    ([197, 768, 2304], After::Bias),
+    ([197, 768, 3072], After::Gelu),
+    ([197, 3072, 768], After::Residual),
+    ([257, 384, 1152], After::Bias),
+    ([257, 1536, 384], After::Residual),
+    ([577, 768, 2304], After::Bias),
+    ([577, 3072, 768], After::Residual),
+    ([1500, 384, 1152], After::Bias),
+    ([1500, 384, 1536], After::Gelu),
+    ([1500, 1536, 384], After::Residual),
+    ([49, 3072, 768], After::Residual),
+    ([196, 384, 1536], After::Gelu),
+    ([196, 1536, 384], After::Residual),
+    ([784, 768, 192], After::Residual),
+    ([3136, 96, 384], After::Gelu),
+    ([512, 1280, 1280], After::Residual),
+    ([2048, 640, 640], After::Residual),
+    ([8192, 320, 960], After::Bias),
+    ([8192, 1280, 320], After::Residual),
+];
+
 /// Batch size, M, K and N of matmuls of two computed values. The flag is true if the second operand is transposed.
 const BATCHED_MATMULS: &[([u32; 4], bool)] = &[
     ([12, 128, 64, 128], true),
@@ -146,6 +184,11 @@ const CONVOLUTIONS: &[[u32; 6]] = &[
     [2560, 1280, 8, 3, 1, 1],
     [960, 320, 64, 1, 1, 1],
     [320, 320, 64, 3, 2, 1],
+    [96, 96, 56, 7, 1, 96],
+    [192, 192, 28, 7, 1, 192],
+    [384, 384, 14, 7, 1, 384],
+    [768, 768, 7, 7, 1, 768],
+    [256, 256, 64, 3, 1, 256],
 ];
 
 /// Input channels, output channels, image side, filter side, stride and groups of convolutions with filters of 8 bits, which
@@ -204,6 +247,10 @@ const ATTENTIONS: &[[u32; 5]] = &[
 const ROWS: &[[u32; 2]] =
     &[[1, 768], [1, 4096], [1, 32000], [16, 2048], [128, 768], [256, 4096], [1536, 128], [4096, 320]];
 
+/// Number and length of the rows of LayerNorms in vision networks.
+const NORMS: &[[u32; 2]] =
+    &[[50, 768], [197, 768], [577, 768], [1500, 384], [3136, 96], [784, 192], [8192, 320], [512, 1280]];
+
 /// Channels, image side and result side, then the number of spatial axes and the interpolation mode of `grid-sample`
 /// operators.
 const GRID_SAMPLES: &[([u32; 3], usize, &str)] = &[
@@ -230,6 +277,7 @@ pub(super) fn graphs() -> Vec<(String, String)> {
     add("product", MATMULS.iter().map(|sizes| matmul(*sizes)).collect());
     let every_third = MATMULS.iter().step_by(3);
     add("transposed matmul", every_third.map(|sizes| matmul_transposed(*sizes, "")).collect());
+    add("layer", LAYERS.iter().map(|(sizes, after)| layer(*sizes, *after)).collect());
     add("pair", BATCHED_MATMULS.iter().map(|(sizes, trans)| batched_matmul(*sizes, *trans)).collect());
     let quantized = |([m, n, k], encoding): &([u32; 3], &str)| matmul_transposed([*m, *k, *n], encoding);
     add("quantized matmul", QUANTIZED_MATMULS.iter().map(quantized).collect());
@@ -253,6 +301,7 @@ pub(super) fn graphs() -> Vec<(String, String)> {
     add("winograd", [[64, 56], [128, 28], [256, 14]].into_iter().map(winograd).collect());
     add("attention", ATTENTIONS.iter().map(|sizes| attention(*sizes)).collect());
     add("rows", ROWS.iter().flat_map(|sizes| rows(*sizes)).collect());
+    add("norm", NORMS.iter().map(|sizes| norm(*sizes)).collect());
     let sampled = |(sizes, axes, mode): &([u32; 3], usize, &str)| grid_sample(*sizes, *axes, mode);
     add("grid_sample", GRID_SAMPLES.iter().map(sampled).collect());
     add("recurrent", RECURRENT.iter().map(|sizes| recurrent(*sizes)).collect());
@@ -281,6 +330,20 @@ const TRANSPOSED_B: &str = "{\"trans_a\":false,\"trans_b\":true}";
 fn matmul([m, k, n]: [u32; 3]) -> String {
     let (a, b) = (input(0, "a", &[m, k]), constant(1, &[k, n]));
     format!("{a}{b}%2 = neg %0\n%3 = matmul %2 %1 {PLAIN}\noutput \"c\" %3\n")
+}
+
+fn layer([m, k, n]: [u32; 3], after: After) -> String {
+    let (a, b, bias) = (input(0, "a", &[m, k]), constant(1, &[k, n]), constant(2, &[n]));
+    let matmul = format!("{a}{b}{bias}%3 = neg %0\n%4 = matmul %3 %1 {PLAIN}\n%5 = add %4 %2\n");
+    let (last, steps) = match after {
+        After::Bias => (5, String::new()),
+        After::Gelu => (6, "%6 = gelu %5\n".to_string()),
+        After::Residual => (8, format!("{}%7 = neg %6\n%8 = add %5 %7\n", input(6, "r", &[m, n]))),
+    };
+    // The result of a graph is f32 in every precision, so the matmul is not the last node.
+    format!(
+        "{matmul}{steps}%9 = reduce %{last} {{\"kind\":\"mean\",\"axes\":[1],\"keepdims\":true}}\noutput \"c\" %9\n"
+    )
 }
 
 fn matmul_transposed([m, k, n]: [u32; 3], encoding: &str) -> String {
@@ -371,15 +434,20 @@ fn attention([heads, key_heads, s, t, d]: [u32; 5]) -> String {
     )
 }
 
-fn rows([count, length]: [u32; 2]) -> Vec<String> {
+fn norm([count, length]: [u32; 2]) -> String {
     let x = input(0, "x", &[count, length]);
     let (gain, shift) = (constant(2, &[length]), constant(3, &[length]));
+    format!(
+        "{x}%1 = neg %0\n{gain}{shift}%4 = layer-norm %1 %2 %3 {{\"axis\":1,\"epsilon\":0.00001,\"rms\":false}}\noutput \"y\" %4\n"
+    )
+}
+
+fn rows([count, length]: [u32; 2]) -> Vec<String> {
+    let x = input(0, "x", &[count, length]);
     let after_neg = |text: &str| format!("{x}%1 = neg %0\n%4 = {text}\noutput \"y\" %4\n");
     vec![
         after_neg("softmax %1 {\"axis\":1,\"log\":false}"),
-        format!(
-            "{x}%1 = neg %0\n{gain}{shift}%4 = layer-norm %1 %2 %3 {{\"axis\":1,\"epsilon\":0.00001,\"rms\":false}}\noutput \"y\" %4\n"
-        ),
+        norm([count, length]),
         after_neg("reduce %1 {\"kind\":\"mean\",\"axes\":[1],\"keepdims\":true}"),
         after_neg("reduce %1 {\"kind\":\"max\",\"axes\":[0],\"keepdims\":false}"),
         after_neg("arg-reduce %1 {\"axis\":1,\"largest\":true,\"last\":false,\"keepdims\":false}"),

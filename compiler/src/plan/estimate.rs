@@ -11,6 +11,7 @@ use super::views::{is_view, transposed_in_place, view};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::Op;
 use crate::ir::tensor::TensorDesc;
+use crate::shader::merged_rows::with_merged_rows;
 use crate::shader::problem::{Operand, Placement, Problem};
 use crate::shader::quantized::QuantizedConstant;
 use crate::target::TargetProfile;
@@ -106,7 +107,7 @@ pub fn problem<'g>(graph: &'g Graph, id: NodeId, target: &'g TargetProfile) -> O
     let node = graph.node(id);
     let operands = graph.operands(id);
     let core: Vec<&TensorDesc> = operands.iter().take(node.arity).map(|o| graph.tensor(*o)).collect();
-    Some(Problem {
+    Some(with_merged_rows(Problem {
         op: &node.op,
         operands: operands.iter().map(|o| operand(graph, *o)).collect(),
         arity: node.arity,
@@ -115,7 +116,7 @@ pub fn problem<'g>(graph: &'g Graph, id: NodeId, target: &'g TargetProfile) -> O
         result: operand(graph, id),
         bounds: &graph.bounds,
         target,
-    })
+    }))
 }
 
 /// Names of the kernels with candidates for the operators of a graph. Elementwise operators and copies count only if

@@ -13,6 +13,7 @@ pub mod hooks;
 pub mod launch;
 pub mod merge_bindings;
 pub mod merge_shaders;
+pub(crate) mod merged_rows;
 pub mod outside_reads;
 pub mod pack;
 pub(crate) mod packed_f16;

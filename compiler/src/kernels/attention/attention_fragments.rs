@@ -220,7 +220,7 @@ fn estimate(
     Estimate {
         memory: bytes / machine.bandwidth_gb_s.max(1e-3),
         compute: rounds * steps * spilled * step_ns(p, problem, tile, active),
-        fixed: p.fixed_ns,
+        fixed: launches * p.fixed_ns,
         ..Estimate::for_dispatches(problem, launches)
     }
 }

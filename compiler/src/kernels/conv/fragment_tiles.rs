@@ -231,14 +231,15 @@ fn estimate(
     let step = alone.max((own * turns(active)).max(loads * active * units / cache));
     let split = 1.0 + p.extra_split_epilogue_fraction * f64::from(config.k_split - 1);
     let epilogue = f64::from(config.frags_m * config.frags_n) / f64::from(config.k_split) * p.epilogue_ns;
+    let launches = if config.group_split > 1 { 2.0 } else { 1.0 };
     let estimate = Estimate {
         memory: problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3),
         compute: rounds * (steps * spilled * step + epilogue * split),
         cache: groups * steps * loads / cache,
         // Partial sums are stored and loaded again.
         serial: 8.0 * partial_sums / cache,
-        fixed: p.fixed_ns,
-        ..Estimate::for_dispatches(problem, if config.group_split > 1 { 2.0 } else { 1.0 })
+        fixed: launches * p.fixed_ns,
+        ..Estimate::for_dispatches(problem, launches)
     };
     let slices = problem.operands.first().is_some_and(Operand::is_slices4);
     let estimate = estimate.scaled(if slices { 1.0 } else { p.strided_channels_time_ratio });

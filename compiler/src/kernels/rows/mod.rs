@@ -3,6 +3,7 @@
 
 mod row_tiling;
 mod sort_key;
+mod subgroup_moments;
 
 pub(super) mod add_norms;
 pub(super) mod arg_reduce;

@@ -4,6 +4,7 @@
 //! axes. A row of GroupNorm is along the channels of a group and all spatial axes, so the channel axis is split in two.
 
 use super::row_tiling::{Params, RowTiling, SplitRowTiling};
+use super::subgroup_moments;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{GroupNorm, LayerNorm, Op};
@@ -26,7 +27,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
 
 /// Maximum loads that an invocation has in flight. It is also the maximum number of elements (or vec4s) of a row that
 /// an invocation keeps in registers.
-const LOADS: u32 = 4;
+const LOADS: u32 = 8;
 
 /// Operand of a norm as rows, and the attributes of the norm.
 struct NormRows<'a> {
@@ -122,8 +123,13 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let resident = machine.invocations() as i64;
     let (count, length) = (problem.max(&rows.rows()), problem.max(&rows.length()));
     let mut out = Vec::new();
-    for tiling in RowTiling::configurations(problem, rows, memory(rows)) {
-        out.push(tiling.candidate(&p, problem, rows, 2.0, LOADS));
+    for tiling in RowTiling::configurations(problem, rows, moments_bytes(rows)) {
+        let tiling = subgroup_moments::spread(problem, rows, tiling);
+        let candidate = tiling.candidate(&p, problem, rows, 2.0, LOADS);
+        let saved = subgroup_moments::saved_latency(problem, rows, tiling);
+        let latency = candidate.estimate.latency - saved;
+        let estimate = Estimate { latency, ..candidate.estimate };
+        out.push(candidate.with_estimate(estimate));
         // Parts must be long enough to justify a second launch, and few, because every workgroup merges their moments.
         let lanes = i64::from(tiling.lanes);
         let max_split =
@@ -142,10 +148,9 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
 /// Maximum number of parts into which a row is split. Every workgroup of a row merges the moments of all parts in sequence.
 const MAX_SPLIT: i64 = 32;
 
-/// Returns the workgroup memory per invocation for the moments of a row: 12 bytes (three floats) if invocations read
-/// single elements, 48 bytes (a float and two vec4s, aligned) if they read vec4s.
-fn memory(rows: &RowView) -> u32 {
-    if rows.lanes == Lanes::One { 12 } else { 48 }
+/// Returns the bytes of the moments of a row: 12 (three floats), or 48 (a float and two vec4s, aligned) for four rows.
+fn moments_bytes(rows: &RowView) -> u32 {
+    if matches!(rows.lanes, Lanes::Across(_)) { 48 } else { 12 }
 }
 
 fn launches(problem: &Problem<'_>, config: SplitRowTiling) -> Result<Vec<LaunchDraft>, OpError> {
@@ -155,17 +160,23 @@ fn launches(problem: &Problem<'_>, config: SplitRowTiling) -> Result<Vec<LaunchD
     let parts = norm_rows.rows.rows().scale(i64::from(split));
     let grid = || tiling.grid(&norm_rows.problem, &parts);
     let elements = norm_rows.problem.result.elements();
+    let subgroup_size = subgroup_moments::merging_subgroup(&norm_rows.problem, &norm_rows.rows, tiling);
+    let finish = |shader: Shader<'_>, flops: i64| {
+        let mut launch = shader.finish("normalize", KERNEL.wgsl, grid(), elements.scale(flops));
+        launch.subgroup_size = subgroup_size;
+        launch
+    };
     if split == 1 {
         let mut shader = shader(&norm_rows, tiling);
         declare_result(&mut shader, &norm_rows)?;
-        return Ok(vec![shader.finish("normalize", KERNEL.wgsl, grid(), elements.scale(8))]);
+        return Ok(vec![finish(shader, 8)]);
     }
     let [mut first, mut second] = [shader(&norm_rows, tiling), shader(&norm_rows, tiling)];
     for shader in [&mut first, &mut second] {
         shader.knob("SPLIT", split);
         shader.constant("ROW_IN_REGISTERS", false);
     }
-    let scratch = first.scratch(parts.scale(i64::from(memory(&norm_rows.rows))));
+    let scratch = first.scratch(parts.scale(i64::from(moments_bytes(&norm_rows.rows))));
     let buffer = first.bind(scratch, "StoredMoments", true);
     first.constant("STORES_RESULT", false);
     first.replace("scale", "fn scale(row: u32, i: u32) -> V { return V(1.0); }".into());
@@ -185,10 +196,7 @@ fn launches(problem: &Problem<'_>, config: SplitRowTiling) -> Result<Vec<LaunchD
         ),
     );
     declare_result(&mut second, &norm_rows)?;
-    Ok(vec![
-        first.finish("normalize", KERNEL.wgsl, grid(), elements.scale(4)),
-        second.finish("normalize", KERNEL.wgsl, grid(), elements.scale(4)),
-    ])
+    Ok(vec![finish(first, 4), finish(second, 4)])
 }
 
 /// Returns the shader of a norm, with its knobs and the hook `load` declared.
@@ -198,8 +206,11 @@ fn shader<'p>(norm_rows: &'p NormRows<'p>, tiling: RowTiling) -> Shader<'p> {
     tiling.declare_cached_rows(&mut shader, &norm_rows.problem, rows, LOADS);
     shader.constant("SUBTRACTS_MEAN", norm_rows.subtract_mean);
     shader.number("epsilon", norm_rows.epsilon);
-    shader.alias("V", &ValueType::Float.wgsl(rows.lanes.count()));
-    shader.workgroup_memory(tiling.threads() * memory(rows));
+    let lanes = rows.lanes.count();
+    shader.alias("V", &ValueType::Float.wgsl(lanes));
+    let is_one_row = !matches!(rows.lanes, Lanes::Across(_));
+    shader.alias("M", &ValueType::Float.wgsl(if is_one_row { 1 } else { lanes }));
+    subgroup_moments::declare(&mut shader, rows, tiling, moments_bytes(rows));
     let (prelude, at) = norm_rows.at(&mut shader);
     shader.read("load", PARAMS, &prelude, 0, &at);
     if matches!(rows.lanes, Lanes::Along(_)) {
@@ -221,10 +232,10 @@ fn declare_result(shader: &mut Shader<'_>, norm_rows: &NormRows<'_>) -> Result<(
 /// WGSL parameters of the hooks that load and store elements: the row, and the position in the row.
 const PARAMS: &str = "row: u32, i: u32";
 
-/// WGSL of the hook `merge_lanes` for vec4s of four elements of one row: merges the moments of the four components.
-/// Each component has the moments of equally many elements.
-const MERGE_LANES: &str = "fn merge_lanes(m: Moments) -> Moments {
-    let mean = V(dot(m.mean, V(0.25)));
-    let difference = m.mean - mean;
-    return Moments(m.count * 4.0, mean, V(dot(m.squared_deviation, V(1.0)) + dot(difference, difference) * m.count));
+/// WGSL of the hook `merge_lanes` for vec4s of four elements of one row. Each component has the moments of equally many
+/// elements.
+const MERGE_LANES: &str = "fn merge_lanes(count: f32, mean: V, squared_deviation: V) -> Moments {
+    let row_mean = dot(mean, V(0.25));
+    let difference = mean - row_mean;
+    return Moments(count * 4.0, row_mean, dot(squared_deviation, V(1.0)) + dot(difference, difference) * count);
 }";

@@ -7,9 +7,9 @@
 //
 // Prelude: `rows.wgsl`.
 //
-// The compiler replaces the knobs, the sizes, the hooks `load`, `scale`, `bias` and `store`, and the type `V`: one
-// element, a vec4 of one row, or one element of each of four rows. It replaces `merge_lanes` if `V` is a vec4 of one
-// row, and `store_moments` and `load_moments` if rows are split.
+// The compiler replaces the knobs, the sizes, the hooks `load`, `scale`, `bias` and `store`, and the types `V` and `M`. `V`
+// is one element, a vec4 of one row, or one element of each of four rows. It replaces `merge_lanes` if `V` is a vec4 of
+// one row, `store_moments` and `load_moments` if rows are split, and `main` and `merge_invocations` if subgroups shuffle.
 
 const SPLIT = 1u;
 /// True if the launch computes moments: false only in the second of two launches.
@@ -21,11 +21,13 @@ const SUBTRACTS_MEAN = true;
 fn epsilon() -> f32 { return 1e-5; }
 
 alias V = f32;
+/// Type of a mean: f32, or a vec4 for four rows.
+alias M = f32;
 /// Moments of a row or a part of it: number of elements, mean, and sum of squared deviations from the mean.
-struct Moments { count: f32, mean: V, squared_deviation: V }
+struct Moments { count: f32, mean: M, squared_deviation: M }
 /// Type of moments that are stored in a buffer. It equals `Moments`, but types in workgroup memory must not have the
 /// explicit layout of a buffer.
-struct StoredMoments { count: f32, mean: V, squared_deviation: V }
+struct StoredMoments { count: f32, mean: M, squared_deviation: M }
 
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read> scales: array<f32>;
@@ -38,9 +40,9 @@ fn store(row: u32, i: u32, v: V) { result[row * 100u + i] = v; }
 /// Stores the moments of a part of a row in a buffer.
 fn store_moments(row_part: u32, m: Moments) {}
 /// Loads the moments of a part of a row from a buffer.
-fn load_moments(row_part: u32) -> Moments { return Moments(0.0, V(0.0), V(0.0)); }
-/// If `V` is a vec4 of one row, returns the merged moments of its four components in every component. Otherwise returns `m`.
-fn merge_lanes(m: Moments) -> Moments { return m; }
+fn load_moments(row_part: u32) -> Moments { return Moments(0.0, M(0.0), M(0.0)); }
+/// Returns the moments of `count` accesses of an invocation. If `V` is a vec4 of one row, merges its four components.
+fn merge_lanes(count: f32, mean: V, squared_deviation: V) -> Moments { return Moments(count, mean, squared_deviation); }
 
 fn merge(a: Moments, b: Moments) -> Moments {
     let count = a.count + b.count;
@@ -49,14 +51,23 @@ fn merge(a: Moments, b: Moments) -> Moments {
     return Moments(count, a.mean + mean_difference * fraction, a.squared_deviation + b.squared_deviation + mean_difference * mean_difference * (a.count * fraction));
 }
 
-var<workgroup> lane_moments: array<Moments, THREADS>;
+/// Moments of each invocation, or of each subgroup if subgroups shuffle.
+var<workgroup> partial_moments: array<Moments, THREADS>;
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
+/// Returns the merged moments of all invocations of a row. `lane` is the index of the invocation in its row, `group_row` the
+/// index of the row in the workgroup.
+fn merge_invocations(moments: Moments, lane: u32, group_row: u32) -> Moments {
+    let here = lane * ROWS + group_row;
+    partial_moments[here] = moments;
+    workgroupBarrier();
+    for (var step = LANES / 2u; step > 0u; step /= 2u) {
+        if (lane < step) { partial_moments[here] = merge(partial_moments[here], partial_moments[here + step * ROWS]); }
+        workgroupBarrier();
+    }
+    return partial_moments[group_row];
+}
+
+fn normalize(group: vec3<u32>, groups: vec3<u32>, local: u32) {
     let lane = lane_of(local);
     let group_row = group_row_of(local);
     let row_part = first_row(group, groups) + group_row;
@@ -86,21 +97,14 @@ fn main(
             }
         }
     }
-    var moments = Moments(count, V(0.0), squares);
+    var mean = V(0.0);
     if (SUBTRACTS_MEAN && count > 0.0) {
         let shift = sum / count;
-        moments = Moments(count, origin + shift, max(squares - sum * shift, V(0.0)));
+        mean = origin + shift;
+        squares = max(squares - sum * shift, V(0.0));
     }
-    if (COMPUTES_MOMENTS && LANES > 1u) {
-        let here = lane * ROWS + group_row;
-        lane_moments[here] = moments;
-        workgroupBarrier();
-        for (var step = LANES / 2u; step > 0u; step /= 2u) {
-            if (lane < step) { lane_moments[here] = merge(lane_moments[here], lane_moments[here + step * ROWS]); }
-            workgroupBarrier();
-        }
-        moments = lane_moments[group_row];
-    }
+    var moments = merge_lanes(count, mean, squares);
+    if (COMPUTES_MOMENTS && LANES > 1u) { moments = merge_invocations(moments, lane, group_row); }
     if (!STORES_RESULT) {
         if (lane == 0u && row < rows()) { store_moments(row_part, moments); }
         return;
@@ -108,16 +112,24 @@ fn main(
     if (!COMPUTES_MOMENTS && row < rows()) {
         for (var k = 0u; k < SPLIT; k++) { moments = merge(moments, load_moments(row * SPLIT + k)); }
     }
-    moments = merge_lanes(moments);
-    let factor = inverseSqrt(moments.squared_deviation / moments.count + V(epsilon()));
+    let factor = inverseSqrt(moments.squared_deviation / moments.count + M(epsilon()));
     for (var base = first; base < n; base += LANES * LOADS) {
         // unroll
         for (var k = 0u; k < LOADS; k++) {
             let i = base + k * LANES;
             if (i < n) {
                 if (!ROW_IN_REGISTERS) { values[k] = load(row, i); }
-                store(row, i, (values[k] - moments.mean) * factor * scale(row, i) + bias(row, i));
+                store(row, i, (values[k] - V(moments.mean)) * V(factor) * scale(row, i) + bias(row, i));
             }
         }
     }
+}
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    normalize(group, groups, local);
 }

@@ -13,6 +13,7 @@ use crate::kernels::InPlace;
 use crate::plan::choice::Choice;
 use crate::plan::select::candidates;
 use crate::plan::{Dispatch, Location, allocations};
+use crate::shader::merged_rows::with_merged_rows;
 use crate::shader::pack::{Identity, Packed};
 use crate::shader::problem::{Operand, Placement, Problem};
 use crate::shader::quantized::QuantizedConstant;
@@ -75,7 +76,7 @@ impl Planner<'_> {
         let name = id.map_or(String::new(), |id| graph.node(id).name.clone());
         let fail =
             |reason: String| Error::Node { node: name.clone(), operator: op.name().to_string(), reason };
-        let problem = Problem {
+        let problem = with_merged_rows(Problem {
             op,
             operands: operands.iter().map(|v| operand(graph, v)).collect(),
             arity,
@@ -84,7 +85,7 @@ impl Planner<'_> {
             result: operand(graph, result),
             bounds: &graph.bounds,
             target: self.target,
-        };
+        });
         let mut choices = self.choices(&problem);
         if choices.is_empty() {
             let types: Vec<String> = operands.iter().map(describe).collect();
