@@ -14,6 +14,7 @@
 //! stored in states.
 
 use super::matching::{both_orders, name, plain, single_use};
+use super::split_weights::{device_bytes, max_bytes};
 use super::{Changes, Context};
 use crate::error::Result;
 use crate::ir::array::Array;
@@ -42,7 +43,7 @@ struct Projection {
 }
 
 /// Merges matmuls.
-pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
+pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
     let mut changes = Changes::default();
     let mut left = MAX_BYTES;
     for x in graph.topological() {
@@ -53,7 +54,10 @@ pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
             let (group, rest): (Vec<Projection>, Vec<Projection>) = all.into_iter().partition(|p| p.op == op);
             all = rest;
             let bytes: usize = group.iter().map(|p| p.weights.bytes.len()).sum();
-            if group.len() > 1 && bytes <= left && merge(graph, x, &op, &group)? {
+            // The pass split-weights would split larger weights again.
+            let on_device: usize = group.iter().map(|p| device_bytes(&p.weights, context.precision)).sum();
+            let fits = bytes <= left && on_device <= max_bytes(context);
+            if group.len() > 1 && fits && merge(graph, x, &op, &group)? {
                 left -= bytes;
                 let first = &group[0];
                 changes.note(graph, first.matmul, format!("{} matmuls of one operand merged", group.len()));

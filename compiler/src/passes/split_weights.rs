@@ -39,10 +39,15 @@ struct Block {
     node: NodeId,
 }
 
+/// Returns the maximum bytes on the device of weights that are not split.
+pub(super) fn max_bytes(context: &Context<'_>) -> usize {
+    let limit = usize::try_from(context.target.limits.max_storage_buffer_range).unwrap_or(usize::MAX);
+    (limit - limit / HEADROOM).max(1)
+}
+
 /// Splits weights.
 pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
-    let limit = usize::try_from(context.target.limits.max_storage_buffer_range).unwrap_or(usize::MAX);
-    let max_bytes = (limit - limit / HEADROOM).max(1);
+    let max_bytes = max_bytes(context);
     let mut changes = Changes::default();
     for id in graph.ids() {
         let Some(constant) = graph.constant(id) else { continue };
@@ -71,7 +76,7 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
 }
 
 /// Estimates the bytes that a constant takes on the device.
-fn device_bytes(constant: &Constant, precision: Precision) -> usize {
+pub(super) fn device_bytes(constant: &Constant, precision: Precision) -> usize {
     let elements = constant.elements();
     match constant.encoding.quant_format() {
         Some(quant_format) => {
