@@ -2,9 +2,8 @@
 //!
 //! The fit is coordinate descent on the logarithms of the parameters, one family of parameter groups at a time. The loss sums,
 //! over the problems of the calibration suite, the logarithm of the regret, the regret of candidates with nearly the lowest
-//! estimate, and the error of the estimates, in which fast
-//! candidates weigh more. Parameters start from the generic values and keep three digits, so that equal measurements give equal
-//! files.
+//! estimate, and the error of the estimates, in which fast candidates weigh more. Parameters start from the generic values and
+//! keep three digits, so that equal measurements give equal files.
 
 mod file;
 mod samples;
@@ -27,10 +26,8 @@ const REACH: f64 = 40.0;
 /// Weight of the distance between a parameter and its generic value in the loss. It keeps a parameter that no measurement depends
 /// on at its generic value.
 const PULL: f64 = 0.006;
-/// Weight of the estimates' errors in the loss. The logarithm of the regret has weight 1.
+/// Weight of the estimates' errors in the loss. The logarithm of the regret and the near regret have weight 1.
 const ACCURACY: f64 = 0.05;
-/// Weight of the regret of candidates whose estimates are near the lowest one in the loss.
-const NEAR_REGRET: f64 = 1.0;
 /// Extra loss of a problem whose selected candidate has a regret above 1.15 ([`GOOD`]).
 const MISSED: f64 = 0.2;
 /// Maximum regret of a good selection: time of the selected candidate divided by the time of the fastest one.
@@ -245,8 +242,7 @@ impl<'s> State<'s> {
             let sample = &self.samples.all[*i];
             let regret = sample.regret(costs);
             let missed = if regret > GOOD { MISSED } else { 0.0 };
-            let near = NEAR_REGRET * sample.near_regret(costs);
-            regret.ln() + near + missed + ACCURACY * sample.error(costs, &family.kernels)
+            regret.ln() + sample.near_regret(costs) + missed + ACCURACY * sample.error(costs, &family.kernels)
         });
         each.sum()
     }

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 
 /// Maximum regret of the selected candidates at the 95th percentile, for profiles that [`REGRET_OF_PROFILE`] does not list.
 const REGRET: f64 = 1.3;
-/// Maximum regret at the 95th percentile of single profiles whose suite has more problems.
+/// Maximum regret at the 95th percentile of single profiles. It is below [`REGRET`], because their selections are better.
 const REGRET_OF_PROFILE: &[(&str, f64)] = &[("nvidia-hopper", 1.27)];
 
 #[test]

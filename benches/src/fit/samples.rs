@@ -197,10 +197,10 @@ impl<'g> Sample<'g> {
     /// Weighted mean of ln(time / best) of the measured entries whose estimates are near the lowest one: the regret that small
     /// errors of the estimates would cause.
     pub(super) fn near_regret(&self, costs: &[f64]) -> f64 {
-        let measured = || self.entries.iter().zip(costs).filter_map(|(e, cost)| Some((e.time?, *cost)));
-        let lowest = measured().map(|(_, cost)| cost).fold(f64::INFINITY, f64::min);
+        let Some((_, lowest)) = self.cheapest(costs, |e| e.time.is_some()) else { return 0.0 };
+        let measured = self.entries.iter().zip(costs).filter_map(|(e, cost)| Some((e.time?, cost)));
         let (mut sum, mut weights) = (0.0, 0.0);
-        for (time, cost) in measured().filter(|(_, cost)| *cost < lowest * NEAR) {
+        for (time, cost) in measured.filter(|(_, cost)| **cost < lowest * NEAR) {
             let weight = 1.0 - (cost / lowest - 1.0) / (NEAR - 1.0);
             sum += weight * (time / self.best).ln();
             weights += weight;

@@ -4,6 +4,7 @@
 //! every tensor.
 
 use super::problem::{Operand, Placement, Problem};
+use super::row_view::broadcast_strides;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::Op;
 
@@ -40,18 +41,14 @@ fn operand_with_merged_rows<'a>(operand: &Operand<'a>, sizes: &[Dim]) -> Option<
         return Some(operand.clone());
     };
     let Some(inner_stride) = row_strides.last() else { return Some(operand.clone()) };
-    let missing = sizes.len().checked_sub(rows.len())?;
-    // Axes of size 1 in the result have no stride. A tensor that broadcasts along an axis has stride 0 there.
-    let stride = |axis: usize| match axis.checked_sub(missing) {
-        Some(own) if !rows[own].is(1) => row_strides[own].clone(),
-        _ => Dim::known(0),
-    };
+    let full = broadcast_strides(row_strides, rows, sizes)?;
+    // Axes of size 1 have no stride that counts.
     let wide: Vec<usize> = (0..sizes.len()).filter(|axis| !sizes[*axis].is(1)).collect();
-    let common = wide.windows(2).all(|pair| stride(pair[0]) == stride(pair[1]).mul(&sizes[pair[1]]));
+    let common = wide.windows(2).all(|pair| full[pair[0]] == full[pair[1]].mul(&sizes[pair[1]]));
     if !common {
         return None;
     }
-    let row_stride = wide.last().map_or(inner_stride.clone(), |axis| stride(*axis));
+    let row_stride = wide.last().map_or(inner_stride, |axis| &full[*axis]).clone();
     let strides = vec![row_stride, last_stride.clone()];
     Some(Operand {
         shape: vec![product(rows), last.clone()],

@@ -255,6 +255,17 @@ fn keep_axes<'a>(problem: &Problem<'a>, reduced: &[usize]) -> Option<Problem<'a>
     Some(out)
 }
 
+/// Returns the strides of a tensor along the axes of a shape to which it broadcasts: 0 along the axes that it lacks and the
+/// axes where only the tensor has size 1. Returns `None` if the tensor has more axes than the shape.
+pub(super) fn broadcast_strides(strides: &[Dim], sizes: &[Dim], shape: &[Dim]) -> Option<Vec<Dim>> {
+    let skip = shape.len().checked_sub(sizes.len())?;
+    let mut full = vec![Dim::known(0); skip];
+    full.extend(strides.iter().zip(sizes).zip(&shape[skip..]).map(|((stride, size), whole)| {
+        if size.is(1) && !whole.is(1) { Dim::known(0) } else { stride.clone() }
+    }));
+    Some(full)
+}
+
 /// Returns the problem with axes merged where possible, and for each new axis the old axes that it merges.
 ///
 /// Neighboring axes merge if `class` returns equal numbers for them and if they have one common stride in every tensor.
@@ -268,16 +279,7 @@ pub(crate) fn merge_axes<'a>(
     let mut strides: Vec<Vec<Dim>> = Vec::with_capacity(problem.operands.len() + 1);
     for operand in problem.operands.iter().chain([&problem.result]) {
         let Placement::Strided { strides: own_strides, .. } = &operand.placement else { return None };
-        let skip = rank.checked_sub(operand.rank())?;
-        let mut full = vec![Dim::known(0); skip];
-        full.extend(
-            own_strides
-                .iter()
-                .zip(&operand.shape)
-                .enumerate()
-                .map(|(i, (s, d))| if d.is(1) && !shape[skip + i].is(1) { Dim::known(0) } else { s.clone() }),
-        );
-        strides.push(full);
+        strides.push(broadcast_strides(own_strides, &operand.shape, shape)?);
     }
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for axis in (0..rank).filter(|i| !shape[*i].is(1)) {

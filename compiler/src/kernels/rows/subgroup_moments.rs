@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::row_tiling::RowTiling;
 use crate::kernels::cost::barriers;
-use crate::kernels::shared::subgroup_sums::subgroup_lanes;
+use crate::kernels::shared::subgroup_sums::{shuffle_distances, subgroup_lanes};
 use crate::shader::problem::Problem;
 use crate::shader::row_view::RowView;
 use crate::shader::{Need, Shader};
@@ -100,14 +100,10 @@ fn main(
 
 /// Returns WGSL statements that merge the variable `merged` over groups of `count` adjacent invocations of a subgroup.
 fn shuffles(count: u32) -> String {
-    let mut statements = String::new();
-    let mut distance = count / 2;
-    while distance > 0 {
-        let _ = writeln!(
-            statements,
-            "    merged = merge(merged, Moments(subgroupShuffleXor(merged.count, {distance}u), subgroupShuffleXor(merged.mean, {distance}u), subgroupShuffleXor(merged.squared_deviation, {distance}u)));"
-        );
-        distance /= 2;
-    }
-    statements
+    let merge = |distance| {
+        let [count, mean, deviation] = ["count", "mean", "squared_deviation"]
+            .map(|moment| format!("subgroupShuffleXor(merged.{moment}, {distance}u)"));
+        format!("    merged = merge(merged, Moments({count}, {mean}, {deviation}));\n")
+    };
+    shuffle_distances(count, 1).map(merge).collect()
 }

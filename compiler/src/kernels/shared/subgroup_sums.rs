@@ -5,8 +5,6 @@
 //! invocation in the workgroup. This module replaces `main`: it computes this index from the index of the subgroup,
 //! because Vulkan does not have to order subgroups by `local_invocation_index`.
 
-use std::fmt::Write as _;
-
 use crate::shader::problem::Problem;
 use crate::shader::{Need, Shader};
 
@@ -66,11 +64,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_id) subgroup:
 /// Returns WGSL statements that add the variable `sum` over the invocations of a subgroup whose distance is a multiple
 /// of `stride`.
 fn butterfly(stride: u32, lanes: u32) -> String {
-    let mut statements = String::new();
-    let mut distance = lanes / 2;
-    while distance >= stride {
-        let _ = writeln!(statements, "    sum += subgroupShuffleXor(sum, {distance}u);");
-        distance /= 2;
-    }
-    statements
+    shuffle_distances(lanes, stride)
+        .map(|distance| format!("    sum += subgroupShuffleXor(sum, {distance}u);\n"))
+        .collect()
+}
+
+/// Iterates over the distances, largest first, at which `lanes` invocations exchange values until each has the values of all
+/// invocations whose distance is a multiple of `stride`. Both numbers are powers of two.
+pub(crate) fn shuffle_distances(lanes: u32, stride: u32) -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(lanes / 2), |distance| Some(distance / 2))
+        .take_while(move |distance| *distance >= stride)
 }

@@ -209,12 +209,12 @@ pub(super) fn compute_family(instance: &Instance, device: vk::PhysicalDevice) ->
 /// Returns the index of the first queue family that supports compute without graphics, or else of the first one that
 /// supports compute. Some drivers run shaders with workgroup memory faster on a queue without graphics.
 fn preferred_family(families: &[vk::QueueFlags]) -> Option<usize> {
-    let first = |other: vk::QueueFlags| {
+    let first_without = |unwanted: vk::QueueFlags| {
         let wanted =
-            |flags: &vk::QueueFlags| flags.contains(vk::QueueFlags::COMPUTE) && !flags.intersects(other);
+            |flags: &vk::QueueFlags| flags.contains(vk::QueueFlags::COMPUTE) && !flags.intersects(unwanted);
         families.iter().position(wanted)
     };
-    first(vk::QueueFlags::GRAPHICS).or_else(|| first(vk::QueueFlags::empty()))
+    first_without(vk::QueueFlags::GRAPHICS).or_else(|| first_without(vk::QueueFlags::empty()))
 }
 
 fn timestamp_period(
