@@ -56,6 +56,14 @@ const MATMUL: &str = r#"
 %3 = relu %2
 output "y" %3
 "#;
+/// An input, a weight and an output of 8-bit integers. The output has rows of 3, so it is stored byte by byte.
+const BYTES: &str = r#"
+%0 = input {"name":"x","dtype":"u8","shape":[2,3,4]}
+%1 = constant {"dtype":"i8","shape":[4,3],"random":1}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%3 = cast %2 {"to":"i8"}
+output "y" %3
+"#;
 
 /// A golden bundle to write.
 struct Spec {
@@ -96,6 +104,7 @@ fn specs(folder: &Path) -> Vec<Spec> {
         spec("symbolic_shapes", SOFTMAX, &["lavapipe"], &[&[2, 7, 16], &[3, 5, 16], &[1, 1, 16]], 2);
     let one_row = Bindings::from([("seq".to_owned(), 1)]);
     vec![
+        spec("bytes", BYTES, &apis, &[&[2, 3, 4]], 6),
         spec("four_apis", MATMUL, &apis, &[&[2, 8]], 4),
         spec("images", CONVOLUTION, &[images.to_str().unwrap()], &[&[1, 3, 9, 7]], 1),
         language_model(folder, profile("lavapipe")),

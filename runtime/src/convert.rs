@@ -1,6 +1,6 @@
 //! Conversion between the element types of callers and devices.
 //!
-//! Integers sent to the device are checked: a value that does not fit 32 bits is an error. Floats are rounded.
+//! Integers sent to the device are checked: a value that does not fit the device type is an error. Floats are rounded.
 //! Integers read from the device are truncated to the caller's width, as in narrow integer arithmetic. A bool
 //! is true if it is not zero.
 //!
@@ -98,7 +98,9 @@ pub(crate) fn to_device(
         (HostType::F32, DeviceType::F32)
         | (HostType::F16, DeviceType::F16)
         | (HostType::I32, DeviceType::I32)
-        | (HostType::U32, DeviceType::U32) => copy(from, to),
+        | (HostType::U32, DeviceType::U32)
+        | (HostType::I8, DeviceType::I8)
+        | (HostType::U8, DeviceType::U8) => copy(from, to),
         (HostType::F32, DeviceType::F16) => f32_to_f16(from, to),
         (HostType::F16, DeviceType::F32) => f16_to_f32(from, to),
         (HostType::F32 | HostType::F16 | HostType::Bf16 | HostType::F64, _) => {
@@ -115,7 +117,8 @@ pub(crate) fn from_device(device: DeviceType, from: &[u8], host: HostType, to: &
     match (device, host) {
         (DeviceType::F32, HostType::F32)
         | (DeviceType::F16, HostType::F16)
-        | (DeviceType::I32 | DeviceType::U32, HostType::I32 | HostType::U32) => {
+        | (DeviceType::I32 | DeviceType::U32, HostType::I32 | HostType::U32)
+        | (DeviceType::I8 | DeviceType::U8, HostType::I8 | HostType::U8) => {
             let length = to.len().min(from.len());
             copy(from.get(..length).unwrap_or_default(), to);
         }
@@ -124,19 +127,22 @@ pub(crate) fn from_device(device: DeviceType, from: &[u8], host: HostType, to: &
         (_, HostType::F32 | HostType::F16 | HostType::Bf16 | HostType::F64) => {
             convert_floats(from, device_float(device), to, float_kind(host));
         }
-        (_, HostType::Bool) => map(from, to, |b| [u8::from(u32::from_le_bytes(b) != 0)]),
-        _ => {
-            let size = usize::try_from(host.size()).unwrap_or(4);
-            let (words, _) = from.as_chunks::<4>();
-            for (word, element) in words.iter().zip(to.chunks_exact_mut(size)) {
-                let word = u32::from_le_bytes(*word);
-                let wide = match device {
-                    DeviceType::I32 => i64::from(word.cast_signed()),
-                    _ => i64::from(word),
-                };
-                element.iter_mut().zip(wide.to_le_bytes()).for_each(|(byte, value)| *byte = value);
-            }
-        }
+        _ => integers_from_device(device, from, host, to),
+    }
+}
+
+/// Converts integers of a device buffer into a caller's integers or bools.
+fn integers_from_device(device: DeviceType, from: &[u8], host: HostType, to: &mut [u8]) {
+    let (size, device_size) = (byte_size(1, host.size()), byte_size(1, device.size()));
+    for (bytes, element) in from.chunks_exact(device_size).zip(to.chunks_exact_mut(size)) {
+        let bits = read_le(bytes) as u32;
+        let wide = match device {
+            DeviceType::I32 => i64::from(bits.cast_signed()),
+            DeviceType::I8 => i64::from((bits as u8).cast_signed()),
+            _ => i64::from(bits),
+        };
+        let wide = if host == HostType::Bool { i64::from(wide != 0) } else { wide };
+        element.iter_mut().zip(wide.to_le_bytes()).for_each(|(byte, value)| *byte = value);
     }
 }
 
@@ -151,17 +157,6 @@ fn copy(from: &[u8], to: &mut [u8]) {
 /// Zeroes the bytes of a buffer from the end of its elements to the next multiple of 4.
 fn pad(tail: &mut [u8], length: usize) {
     tail.iter_mut().take(length.next_multiple_of(4) - length).for_each(|byte| *byte = 0);
-}
-
-/// Converts an array element by element, up to the end of the shorter of `from` and `to`.
-fn map<const N: usize, const M: usize>(from: &[u8], to: &mut [u8], convert: impl Fn([u8; N]) -> [u8; M]) {
-    let (from, _) = from.as_chunks::<N>();
-    let (elements, _) = to.as_chunks_mut::<M>();
-    for (from, to) in from.iter().zip(elements) {
-        *to = convert(*from);
-    }
-    let length = from.len().saturating_mul(M).min(to.len());
-    pad(to.get_mut(length..).unwrap_or_default(), length);
 }
 
 /// Number of elements per call of the crate `half`, which checks the processor's features in each call.
@@ -268,19 +263,32 @@ fn convert_integers(
     device: DeviceType,
     to: &mut [u8],
 ) -> Result<(), OutOfRange> {
-    let size = usize::try_from(host.size()).unwrap_or(4);
-    let (words, _) = to.as_chunks_mut::<4>();
-    for (index, (bytes, word)) in from.chunks_exact(size).zip(words).enumerate() {
+    let (size, device_size) = (byte_size(1, host.size()), byte_size(1, device.size()));
+    let (lowest, highest) = integer_range(device);
+    let mut length = 0;
+    for (index, (bytes, element)) in from.chunks_exact(size).zip(to.chunks_exact_mut(device_size)).enumerate()
+    {
         let value = integer(host, bytes);
-        let bits = match (device, value) {
-            (DeviceType::U32, Integer::Signed(value)) => u32::try_from(value).ok(),
-            (DeviceType::U32, Integer::Unsigned(value)) => u32::try_from(value).ok(),
-            (_, Integer::Signed(value)) => i32::try_from(value).ok().map(i32::cast_unsigned),
-            (_, Integer::Unsigned(value)) => i32::try_from(value).ok().map(i32::cast_unsigned),
+        let wide = match value {
+            Integer::Signed(value) => Some(value),
+            Integer::Unsigned(value) => i64::try_from(value).ok(),
         };
-        *word = bits.ok_or(OutOfRange { index, value })?.to_le_bytes();
+        let wide = wide.filter(|v| (lowest..=highest).contains(v)).ok_or(OutOfRange { index, value })?;
+        element.iter_mut().zip(wide.to_le_bytes()).for_each(|(byte, value)| *byte = value);
+        length += device_size;
     }
+    pad(to.get_mut(length..).unwrap_or_default(), length);
     Ok(())
+}
+
+/// Returns the lowest and the highest integer of a device type.
+fn integer_range(device: DeviceType) -> (i64, i64) {
+    match device {
+        DeviceType::I8 => (i8::MIN.into(), i8::MAX.into()),
+        DeviceType::U8 => (0, u8::MAX.into()),
+        DeviceType::U32 => (0, u32::MAX.into()),
+        DeviceType::I32 | DeviceType::F32 | DeviceType::F16 => (i32::MIN.into(), i32::MAX.into()),
+    }
 }
 
 /// Converts one element of a caller's array to f64.

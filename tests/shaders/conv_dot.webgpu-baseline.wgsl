@@ -14,15 +14,15 @@ const FLIPPED = 128i;
 fn size_m() -> u32 { return 42u; }
 fn size_n() -> u32 { return 10u; }
 fn size_k() -> u32 { return 36u; }
-fn values_a(b: u32, c: u32, y: u32, x: u32) -> vec4<u32> {
+fn load_pixel_elements(b: u32, c: u32, y: u32, x: u32) -> vec4<u32> {
     var r: vec4<u32> = vec4<u32>(0u);
-    r.x = u32(buffer_0[(y) * 11u + (x) + (((c) * 4u)) * 143u]);
-    if ((c) * 4u + 1u < 3u) { r.y = u32(buffer_0[(y) * 11u + (x) + (((c) * 4u)) * 143u + 143u]); }
-    if ((c) * 4u + 2u < 3u) { r.z = u32(buffer_0[(y) * 11u + (x) + (((c) * 4u)) * 143u + 286u]); }
-    if ((c) * 4u + 3u < 3u) { r.w = u32(buffer_0[(y) * 11u + (x) + (((c) * 4u)) * 143u + 429u]); }
+    r.x = u32(buffer_0_element((y) * 11u + (x) + (((c) * 4u)) * 143u));
+    if ((c) * 4u + 1u < 3u) { r.y = u32(buffer_0_element((y) * 11u + (x) + (((c) * 4u)) * 143u + 143u)); }
+    if ((c) * 4u + 2u < 3u) { r.z = u32(buffer_0_element((y) * 11u + (x) + (((c) * 4u)) * 143u + 286u)); }
+    if ((c) * 4u + 3u < 3u) { r.w = u32(buffer_0_element((y) * 11u + (x) + (((c) * 4u)) * 143u + 429u)); }
     return r;
 }
-fn load_pixel(b: u32, c: u32, y: u32, x: u32) -> u32 { return pack_bytes(vec4<u32>(values_a(b, c, y, x))); }
+fn load_pixel(b: u32, c: u32, y: u32, x: u32) -> u32 { return pack_bytes(vec4<u32>(load_pixel_elements(b, c, y, x))); }
 fn word_a(batch: u32, row: u32, k: u32) -> u32 {
     let row_3 = row % 6u;
     let row_3_rest = row / 6u;
@@ -129,6 +129,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
 }
 @group(0) @binding(0) var<storage, read> buffer_0: array<u32>;
+fn buffer_0_element(i: u32) -> u32 { return extractBits(u32(buffer_0[i / 4u]), i % 4u * 8u, 8u); }
 @group(0) @binding(1) var<storage, read> buffer_1: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> buffer_2: array<i32>;
 @group(0) @binding(3) var<storage, read_write> buffer_3: array<f32>;

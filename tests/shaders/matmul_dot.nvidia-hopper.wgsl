@@ -14,15 +14,16 @@ const FLIPPED = 128i;
 fn size_m() -> u32 { return 210u; }
 fn size_n() -> u32 { return 50u; }
 fn size_k() -> u32 { return 45u; }
-fn values_a(batch: u32, row: u32, k4: u32) -> vec4<u32> {
+fn word_a_elements(batch: u32, row: u32, k4: u32) -> vec4<u32> {
     var r: vec4<u32> = vec4<u32>(0u);
-    r.x = u32(buffer_0[(row) * 45u + (((k4) * 4u))]);
-    if ((k4) * 4u + 1u < 45u) { r.y = u32(buffer_0[(row) * 45u + (((k4) * 4u)) + 1u]); }
-    if ((k4) * 4u + 2u < 45u) { r.z = u32(buffer_0[(row) * 45u + (((k4) * 4u)) + 2u]); }
-    if ((k4) * 4u + 3u < 45u) { r.w = u32(buffer_0[(row) * 45u + (((k4) * 4u)) + 3u]); }
+    r.x = u32(buffer_0_element((row) * 45u + (((k4) * 4u))));
+    if ((k4) * 4u + 1u < 45u) { r.y = u32(buffer_0_element((row) * 45u + (((k4) * 4u)) + 1u)); }
+    if ((k4) * 4u + 2u < 45u) { r.z = u32(buffer_0_element((row) * 45u + (((k4) * 4u)) + 2u)); }
+    if ((k4) * 4u + 3u < 45u) { r.w = u32(buffer_0_element((row) * 45u + (((k4) * 4u)) + 3u)); }
     return r;
 }
-fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return (pack_bytes(vec4<u32>(values_a(batch, row, k4))) ^ 0x80808080u); }
+fn word_a(batch: u32, row: u32, k4: u32) -> u32 { return pack_bytes(vec4<u32>(word_a_elements(batch, row, k4))); }
+fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return (word_a(batch, row, k4) ^ 0x80808080u); }
 fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return buffer_1[k4 * 13u + n4]; }
 fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) {
     var l2: vec4<i32> = vec4<i32>(0i);
@@ -111,6 +112,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
 }
 @group(0) @binding(0) var<storage, read> buffer_0: array<u32>;
+fn buffer_0_element(i: u32) -> u32 { return extractBits(u32(buffer_0[i / 4u]), i % 4u * 8u, 8u); }
 @group(0) @binding(1) var<storage, read> buffer_1: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> buffer_2: array<i32>;
 @group(0) @binding(3) var<storage, read_write> buffer_3: array<f32>;

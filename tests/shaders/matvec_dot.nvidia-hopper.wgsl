@@ -13,15 +13,16 @@ const FLIPPED = 128i;
 fn size_m() -> u32 { return 1u; }
 fn size_n() -> u32 { return 85u; }
 fn size_k() -> u32 { return 302u; }
-fn values_a(batch: u32, row: u32, k4: u32) -> vec4<i32> {
+fn word_a_elements(batch: u32, row: u32, k4: u32) -> vec4<i32> {
     var r: vec4<i32> = vec4<i32>(0i);
-    r.x = i32(buffer_0[(((k4) * 4u))]);
-    if ((k4) * 4u + 1u < 302u) { r.y = i32(buffer_0[(((k4) * 4u)) + 1u]); }
-    if ((k4) * 4u + 2u < 302u) { r.z = i32(buffer_0[(((k4) * 4u)) + 2u]); }
-    if ((k4) * 4u + 3u < 302u) { r.w = i32(buffer_0[(((k4) * 4u)) + 3u]); }
+    r.x = i32(buffer_0_element((((k4) * 4u))));
+    if ((k4) * 4u + 1u < 302u) { r.y = i32(buffer_0_element((((k4) * 4u)) + 1u)); }
+    if ((k4) * 4u + 2u < 302u) { r.z = i32(buffer_0_element((((k4) * 4u)) + 2u)); }
+    if ((k4) * 4u + 3u < 302u) { r.w = i32(buffer_0_element((((k4) * 4u)) + 3u)); }
     return r;
 }
-fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return pack_bytes(vec4<u32>(values_a(batch, row, k4))); }
+fn word_a(batch: u32, row: u32, k4: u32) -> u32 { return pack_bytes(vec4<u32>(word_a_elements(batch, row, k4))); }
+fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return word_a(batch, row, k4); }
 fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return buffer_1[k4 * 22u + n4]; }
 fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) {
     let s1 = vec4<f32>(v);
@@ -94,6 +95,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
     }
 }
-@group(0) @binding(0) var<storage, read> buffer_0: array<i32>;
+@group(0) @binding(0) var<storage, read> buffer_0: array<u32>;
+fn buffer_0_element(i: u32) -> i32 { return extractBits(i32(buffer_0[i / 4u]), i % 4u * 8u, 8u); }
 @group(0) @binding(1) var<storage, read> buffer_1: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read_write> buffer_2: array<f32>;

@@ -58,6 +58,8 @@ pub(crate) fn device_type(device: DeviceType) -> format::DeviceType {
         DeviceType::F32 => format::DeviceType::F32,
         DeviceType::F16 => format::DeviceType::F16,
         DeviceType::I32 => format::DeviceType::I32,
-        DeviceType::U32 | DeviceType::Byte => format::DeviceType::U32,
+        DeviceType::U32 => format::DeviceType::U32,
+        DeviceType::I8 => format::DeviceType::I8,
+        DeviceType::U8 => format::DeviceType::U8,
     }
 }

@@ -86,14 +86,16 @@ impl DType {
             .find(|t| t.name() == name)
     }
 
-    /// Returns the device type for elements of this type: floats become f32 or f16, integers and bools become 32 bits
-    /// wide.
+    /// Returns the device type for elements of this type: floats become f32 or f16, 8-bit integers keep their width,
+    /// other integers and bools become 32 bits wide.
     pub fn on_device(self) -> DeviceType {
         match self {
             Self::F16 => DeviceType::F16,
             Self::F32 | Self::Bf16 | Self::F64 => DeviceType::F32,
-            Self::I8 | Self::I16 | Self::I32 | Self::I64 => DeviceType::I32,
-            Self::U8 | Self::U16 | Self::U32 | Self::U64 | Self::Bool => DeviceType::U32,
+            Self::I8 => DeviceType::I8,
+            Self::U8 => DeviceType::U8,
+            Self::I16 | Self::I32 | Self::I64 => DeviceType::I32,
+            Self::U16 | Self::U32 | Self::U64 | Self::Bool => DeviceType::U32,
         }
     }
 }
@@ -106,28 +108,35 @@ pub enum DeviceType {
     F16,
     I32,
     U32,
-    /// 8-bit integers of packed constants. Shaders read them as packed words of 4 integers.
-    Byte,
+    /// Signed 8-bit integers. A shader reads a buffer of them as words of four.
+    I8,
+    /// Unsigned 8-bit integers. A shader reads a buffer of them as words of four.
+    U8,
 }
 
 impl DeviceType {
     /// Byte size of an element in device memory.
     pub fn bytes(self) -> i64 {
         match self {
-            Self::Byte => 1,
+            Self::I8 | Self::U8 => 1,
             Self::F16 => 2,
             Self::F32 | Self::I32 | Self::U32 => 4,
         }
     }
 
-    /// WGSL scalar type.
+    /// WGSL scalar type of a loaded element.
     pub fn wgsl(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::F16 => "f16",
-            Self::I32 => "i32",
-            Self::U32 | Self::Byte => "u32",
+            Self::I32 | Self::I8 => "i32",
+            Self::U32 | Self::U8 => "u32",
         }
+    }
+
+    /// True for the types of which a word of 32 bits holds four elements.
+    pub fn is_8_bit(self) -> bool {
+        matches!(self, Self::I8 | Self::U8)
     }
 }
 

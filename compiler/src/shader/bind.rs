@@ -6,7 +6,8 @@ use super::hooks::Shader;
 use super::launch::{Binding, Bound, Need};
 use super::pack::Packed;
 use super::problem::Operand;
-use super::resource::{BoundVariable, Resource};
+use super::resource::Resource;
+use super::variable::{BoundVariable, Elements};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
 use crate::target::WeightStorage;
@@ -65,16 +66,37 @@ impl Shader<'_> {
         if let Some(quantized) = &tensor.quantized {
             let name = self.bind(bound, "vec4<u32>", writable);
             self.add_element_function(&quantized.panels, &name);
-            return BoundVariable { name, resource: Resource::Buffer, quantized: true };
+            return BoundVariable { name, resource: Resource::Buffer, elements: Elements::Quantized };
         }
         let device = tensor.dtype.on_device();
         let resource = Resource::from_operand(tensor, writable);
+        let elements = Elements::new(resource, device);
+        if let Elements::Bytes { signed } = elements {
+            return self.bind_bytes(bound, access, writable, signed);
+        }
         let element = match resource.declared(writable) {
             Some(ty) => ty,
             None if access.is_vector() => format!("vec4<{}>", device.wgsl()),
             None => device.wgsl().to_string(),
         };
-        BoundVariable { name: self.bind_as(bound, resource, &element, writable), resource, quantized: false }
+        BoundVariable { name: self.bind_as(bound, resource, &element, writable), resource, elements }
+    }
+
+    /// Binds a buffer of 8-bit integers, with the function that an access to single elements calls.
+    fn bind_bytes(&mut self, bound: Bound, access: &Access, writable: bool, signed: bool) -> BoundVariable {
+        let whole_words = matches!(access, Access::Vector { .. });
+        let element = if writable && !whole_words { "atomic<u32>" } else { "u32" };
+        let (resource, elements) = (Resource::Buffer, Elements::Bytes { signed });
+        let variable =
+            BoundVariable { name: self.bind_as(bound, resource, element, writable), resource, elements };
+        let function = match writable {
+            true => variable.set_function(signed),
+            false => variable.element_function(signed),
+        };
+        if !whole_words && !self.extra.contains(&function) {
+            self.extra += &function;
+        }
+        variable
     }
 
     /// Adds a packed constant to the launch, and returns it as a memory object that can be bound.
@@ -97,15 +119,14 @@ impl Shader<'_> {
             Some(_) => Resource::Texture(Storage::Texture2d, device),
             None => Resource::Buffer,
         };
-        let element = resource.declared(false).unwrap_or_else(|| format!("vec4<{}>", device.wgsl()));
-        (
-            BoundVariable {
-                name: self.bind_as(bound, resource, &element, false),
-                resource,
-                quantized: false,
-            },
-            extent,
-        )
+        let elements = Elements::new(resource, device);
+        let element = match (resource.declared(false), elements) {
+            (Some(ty), _) => ty,
+            (None, Elements::Bytes { .. }) => "u32".to_string(),
+            (None, _) => format!("vec4<{}>", device.wgsl()),
+        };
+        let name = self.bind_as(bound, resource, &element, false);
+        (BoundVariable { name, resource, elements }, extent)
     }
 
     /// Binds a packed constant in the storage that the target prefers for weights, and returns the WGSL expression that
@@ -118,8 +139,10 @@ impl Shader<'_> {
     pub fn packed_vector_in(&mut self, packed: Packed, index: &str, storage: WeightStorage) -> String {
         let (variable, extent) = self.bind_packed(packed, storage);
         match extent {
-            Some([width, ..]) => variable.load(&format!("vec2<u32>({index} % {width}u, {index} / {width}u)")),
-            None => variable.load(index),
+            Some([width, ..]) => {
+                variable.load_vector(&format!("vec2<u32>({index} % {width}u, {index} / {width}u)"))
+            }
+            None => variable.load_vector(index),
         }
     }
 
@@ -129,8 +152,8 @@ impl Shader<'_> {
         let width = packed.vec4s_per_row().unwrap_or(1);
         let (variable, extent) = self.bind_packed(packed, self.problem.target.prefer.storage.weights);
         match extent {
-            Some(_) => variable.load(&format!("vec2<u32>({column}, {row})")),
-            None => variable.load(&format!("({row}) * {width}u + {column}")),
+            Some(_) => variable.load_vector(&format!("vec2<u32>({column}, {row})")),
+            None => variable.load_vector(&format!("({row}) * {width}u + {column}")),
         }
     }
 

@@ -28,6 +28,7 @@ pub mod specialize;
 mod texture_guards;
 mod unroll;
 pub mod value_type;
+pub mod variable;
 mod wgsl_syntax;
 mod writes;
 

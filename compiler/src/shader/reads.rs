@@ -4,8 +4,8 @@
 use super::access::{Access, Coordinates, tensor_read_access};
 use super::hooks::Shader;
 use super::launch::Bound;
-use super::resource::BoundVariable;
 use super::value_type::ValueType;
+use super::variable::BoundVariable;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 
@@ -120,10 +120,10 @@ fn from_storage(text: &str, value_type: ValueType, lanes: u32) -> String {
 
 fn scalar_text(access: &Access, buffer: &BoundVariable, value_type: ValueType) -> String {
     let raw = match access {
-        Access::Scalar { index, lane: None } | Access::Splat { index } => buffer.load(index),
-        Access::Scalar { index, lane: Some(lane) } => format!("{}[{lane}]", buffer.load(index)),
-        Access::Vector { index } => format!("{}.x", buffer.load(index)),
-        Access::Scattered { indices, .. } => buffer.load(&indices[0]),
+        Access::Scalar { index, lane: None } | Access::Splat { index } => buffer.load_element(index),
+        Access::Scalar { index, lane: Some(lane) } => buffer.load_component(index, lane),
+        Access::Vector { index } => format!("{}.x", buffer.load_vector(index)),
+        Access::Scattered { indices, .. } => buffer.load_element(&indices[0]),
     };
     from_storage(&raw, value_type, 1)
 }
@@ -137,7 +137,7 @@ fn load_text(
     name: &str,
 ) -> (String, String) {
     match access {
-        Access::Vector { index } => (String::new(), from_storage(&buffer.load(index), value_type, 4)),
+        Access::Vector { index } => (String::new(), from_storage(&buffer.load_vector(index), value_type, 4)),
         Access::Scalar { .. } if lanes == 1 => (String::new(), scalar_text(access, buffer, value_type)),
         Access::Scalar { .. } | Access::Splat { .. } => (
             String::new(),
@@ -147,8 +147,11 @@ fn load_text(
             let mut text = format!("    var {name}: {} = {};\n", value_type.wgsl(4), value_type.zero(4));
             for (j, index) in indices.iter().enumerate() {
                 let component = ["x", "y", "z", "w"][j];
-                let lane = lane.as_ref().map_or(String::new(), |l| format!("[{l}]"));
-                let value = from_storage(&format!("{}{lane}", buffer.load(index)), value_type, 1);
+                let loaded = match lane {
+                    Some(lane) => buffer.load_component(index, lane),
+                    None => buffer.load_element(index),
+                };
+                let value = from_storage(&loaded, value_type, 1);
                 text += &match guard {
                     Some((first, limit)) if j > 0 => {
                         format!("    if ({first} + {j}u < {limit}) {{ {name}.{component} = {value}; }}\n")

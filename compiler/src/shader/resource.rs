@@ -1,4 +1,4 @@
-//! WGSL of memory objects (buffers and textures): declarations, loads and stores.
+//! WGSL of memory objects (buffers and textures): kinds and declarations.
 
 use super::problem::{Operand, Placement};
 use crate::ir::storage::Storage;
@@ -63,7 +63,9 @@ fn texel_format(device: DeviceType) -> &'static str {
         DeviceType::F32 => "rgba32float",
         DeviceType::F16 => "rgba16float",
         DeviceType::I32 => "rgba32sint",
-        DeviceType::U32 | DeviceType::Byte => "rgba32uint",
+        DeviceType::U32 => "rgba32uint",
+        DeviceType::I8 => "rgba8sint",
+        DeviceType::U8 => "rgba8uint",
     }
 }
 
@@ -72,38 +74,8 @@ impl DeviceType {
     pub fn texel(self) -> &'static str {
         match self {
             Self::F16 | Self::F32 => "f32",
-            Self::I32 => "i32",
-            Self::U32 | Self::Byte => "u32",
-        }
-    }
-}
-
-/// A WGSL variable that is bound to a memory object.
-#[derive(Debug, Clone)]
-pub struct BoundVariable {
-    /// Name of the WGSL variable.
-    pub name: String,
-    /// Kind of the bound memory object.
-    pub resource: Resource,
-    /// True if the memory object holds quantized values, which the WGSL function `NAME_element` dequantizes.
-    pub quantized: bool,
-}
-
-impl BoundVariable {
-    /// Returns the WGSL expression that loads the element, vector or texel at an index or at coordinates.
-    pub fn load(&self, index: &str) -> String {
-        match self.resource {
-            _ if self.quantized => format!("{}_element({index})", self.name),
-            Resource::Buffer | Resource::Uniform(_) => format!("{}[{index}]", self.name),
-            _ => format!("textureLoad({}, {index}, 0)", self.name),
-        }
-    }
-
-    /// Returns the WGSL statement that stores an element, vector or texel.
-    pub fn store(&self, index: &str, value: &str) -> String {
-        match self.resource {
-            Resource::Buffer => format!("    {}[{index}] = {value};\n", self.name),
-            _ => format!("    textureStore({}, {index}, {value});\n", self.name),
+            Self::I32 | Self::I8 => "i32",
+            Self::U32 | Self::U8 => "u32",
         }
     }
 }

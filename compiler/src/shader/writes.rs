@@ -7,6 +7,7 @@ use super::launch::Bound;
 use super::problem::{Operand, Placement};
 use super::resource::Resource;
 use super::value_type::ValueType;
+use super::variable::BoundVariable;
 use crate::error::OpError;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
@@ -105,29 +106,29 @@ impl Shader<'_> {
                         );
                     }
                 }
-                text + &buffer.store(&index, "w")
+                text + &buffer.store_vector(&index, "w")
             }
             Access::Scalar { index, lane: None } | Access::Splat { index } => {
-                let buffer = &buffer.name;
                 let stored = if lanes == 4 { format!("({stored}).x") } else { stored };
-                format!("    {buffer}[{index}] = {stored};\n")
+                format!("    {}\n", buffer.store_element(&index, &stored))
             }
             Access::Scalar { index, lane: Some(lane) } => {
-                let buffer = &buffer.name;
-                let padding = self.padding(tensor, at, &format!("{buffer}[{index}]"));
+                let padding = self.padding(tensor, at, &buffer, &index);
                 let stored = if lanes == 4 { format!("({stored}).x") } else { stored };
-                format!("    {buffer}[{index}][{lane}] = {stored};\n{padding}")
+                format!("    {}\n{padding}", buffer.store_component(&index, &lane, &stored))
             }
             Access::Scattered { indices, lane, guard } => {
-                let buffer = &buffer.name;
                 let mut text = format!("    let w = {stored};\n");
                 for (j, index) in indices.iter().enumerate() {
                     let component = ["x", "y", "z", "w"][j];
-                    let padding = lane.as_ref().map_or(String::new(), |_| {
-                        format!("\n{}", self.padding(tensor, at, &format!("{buffer}[{index}]")))
-                    });
-                    let lane = lane.as_ref().map_or(String::new(), |l| format!("[{l}]"));
-                    let store = format!("{buffer}[{index}]{lane} = w.{component};{padding}");
+                    let value = format!("w.{component}");
+                    let store = match &lane {
+                        Some(lane) => {
+                            let padding = self.padding(tensor, at, &buffer, index);
+                            format!("{}\n{padding}", buffer.store_component(index, lane, &value))
+                        }
+                        None => buffer.store_element(index, &value),
+                    };
                     text += &match &guard {
                         Some((first, limit)) if j > 0 => {
                             format!("    if ({first} + {j}u < {limit}) {{ {store} }}\n")
@@ -141,8 +142,14 @@ impl Shader<'_> {
     }
 
     /// Returns WGSL statements for a store of the tensor's last channel: they set the components after this channel, which are
-    /// padding of its slice of 4 channels, to zero in the variable `vector`. For other channels, the statements change nothing.
-    fn padding(&mut self, tensor: &Operand<'_>, at: &Coordinates, vector: &str) -> String {
+    /// padding of its slice of 4 channels, to zero in the vec4 at `index`. For other channels, the statements change nothing.
+    fn padding(
+        &mut self,
+        tensor: &Operand<'_>,
+        at: &Coordinates,
+        buffer: &BoundVariable,
+        index: &str,
+    ) -> String {
         if tensor.shape[1].is_multiple_of(4) {
             return String::new();
         }
@@ -150,9 +157,8 @@ impl Shader<'_> {
         let channels = self.sizes.dim(&tensor.shape[1]);
         let scalar = tensor.dtype.on_device().wgsl();
         let lanes = (1..4).map(|lane| {
-            format!(
-                "    if (({channel}) + 1u == {channels} && ({channel}) % 4u < {lane}u) {{ {vector}[{lane}] = {scalar}(0); }}\n"
-            )
+            let store = buffer.store_component(index, &format!("{lane}"), &format!("{scalar}(0)"));
+            format!("    if (({channel}) + 1u == {channels} && ({channel}) % 4u < {lane}u) {{ {store} }}\n")
         });
         lanes.collect()
     }

@@ -259,13 +259,16 @@ impl From<DeviceType> for Dtype {
             DeviceType::F16 => Dtype::F16,
             DeviceType::I32 => Dtype::I32,
             DeviceType::U32 => Dtype::U32,
+            DeviceType::I8 => Dtype::I8,
+            DeviceType::U8 => Dtype::U8,
         }
     }
 }
 
 /// Returns the element type with this number in `drift_Dtype`, or `None` if devices do not support the type.
 pub(crate) fn device_type(number: u32) -> Option<DeviceType> {
-    let known = [DeviceType::F32, DeviceType::F16, DeviceType::I32, DeviceType::U32];
+    use DeviceType::{F16, F32, I8, I32, U8, U32};
+    let known = [F32, F16, I32, U32, I8, U8];
     known.into_iter().find(|device| Dtype::from(*device) as u32 == number)
 }
 

@@ -26,7 +26,7 @@ pub const MAGIC: [u8; 8] = *b"\x89DRIFT\r\n";
 pub const VERSION_MAJOR: u16 = 1;
 /// Minor version of the format, incremented if enum values, feature bits or a signature are added. An older reader
 /// rejects only bundles that use the additions.
-pub const VERSION_MINOR: u16 = 5;
+pub const VERSION_MINOR: u16 = 6;
 /// Minor version that added specializations: several functions with the same name.
 const SPECIALIZATIONS_SINCE: u16 = 2;
 /// Minor version that added signatures.

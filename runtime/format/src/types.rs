@@ -29,6 +29,10 @@ pub enum DeviceType {
     I32,
     /// Unsigned 32-bit integer, which also stores a bool as 0 or 1.
     U32,
+    /// Signed 8-bit integer.
+    I8,
+    /// Unsigned 8-bit integer.
+    U8,
 }
 
 impl HostType {
@@ -73,6 +77,7 @@ impl DeviceType {
     /// Bytes per element.
     pub fn size(self) -> u64 {
         match self {
+            DeviceType::I8 | DeviceType::U8 => 1,
             DeviceType::F16 => 2,
             DeviceType::F32 | DeviceType::I32 | DeviceType::U32 => 4,
         }
@@ -84,6 +89,8 @@ impl DeviceType {
             DeviceType::F16 => "f16",
             DeviceType::I32 => "i32",
             DeviceType::U32 => "u32",
+            DeviceType::I8 => "i8",
+            DeviceType::U8 => "u8",
         }
     }
 }

@@ -9,7 +9,7 @@ import { validate } from './validate.js';
 
 const HEADER = 128;
 /** Minor version of the format that this runtime knows. */
-const KNOWN_MINOR = 5;
+const KNOWN_MINOR = 6;
 const GAP = 256;
 const MANIFEST_LIMIT = 64 << 20;
 const SIGNATURE_LIMIT = 1024;

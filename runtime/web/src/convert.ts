@@ -76,12 +76,17 @@ function fromBf16(value: number): number {
 const DECODE: Partial<Record<HostType, (bits: number) => number>> = { f16: fromF16, bf16: fromBf16 };
 const ENCODE: Partial<Record<HostType, (value: number) => number>> = { f16: toF16, bf16: toBf16 };
 
+/** The lowest and the highest number of each integer type on the device. */
+const RANGES: Partial<Record<DeviceType, [number, number]>> = {
+    i32: [-2147483648, 2147483647], u32: [0, 4294967295], i8: [-128, 127], u8: [0, 255],
+};
+
 /** Converts an array to the bytes of its slot, padded with zeros to a multiple of 4. */
 export function toDevice(host: HostType, given: TypedArray, device: DeviceType, port: string): Uint8Array {
     // The bits of a Float16Array are used directly.
     const array: any = given.constructor.name === 'Float16Array' ? new Uint16Array(given.buffer, given.byteOffset, given.length) : given;
     const count = array.length;
-    const size = device === 'f16' ? 2 : 4;
+    const size = elementBytes(device);
     if (host === device && (count * size) % 4 === 0) return new Uint8Array(array.buffer, array.byteOffset, count * size);
     const out = new Uint8Array(Math.ceil((count * size) / 4) * 4);
     const to: any = new (ARRAY_CLASSES[device] as any)(out.buffer, 0, count);
@@ -94,7 +99,7 @@ export function toDevice(host: HostType, given: TypedArray, device: DeviceType, 
             to[i] = encode ? encode(value) : value;
         }
     } else {
-        const [min, max] = device === 'u32' ? [0, 4294967295] : [-2147483648, 2147483647];
+        const [min, max] = RANGES[device] ?? RANGES.i32!;
         for (let i = 0; i < count; i++) {
             const value = host === 'bool' ? Number(array[i] !== 0) : array[i];
             if (value < min || value > max) {

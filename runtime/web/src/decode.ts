@@ -5,7 +5,7 @@ import {
 } from './reader.js';
 
 const hostType = enumOf('f32', 'f16', 'bf16', 'f64', 'i8', 'i16', 'i32', 'i64', 'u8', 'u16', 'u32', 'u64', 'bool');
-const deviceType = enumOf('f32', 'f16', 'i32', 'u32');
+const deviceType = enumOf('f32', 'f16', 'i32', 'u32', 'i8', 'u8');
 const expr = listOf(
     unionOf({
         const: i64, symbol: u32, add: empty, sub: empty, mul: empty, floorDiv: empty, ceilDiv: empty, mod: empty,

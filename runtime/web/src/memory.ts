@@ -40,7 +40,12 @@ export interface Memory {
     destroy(): void;
 }
 
-const FORMATS = { f32: 'rgba32float', f16: 'rgba16float', i32: 'rgba32sint', u32: 'rgba32uint' } as const;
+const FORMATS = {
+    f32: 'rgba32float', f16: 'rgba16float', i32: 'rgba32sint', u32: 'rgba32uint', i8: 'rgba8sint', u8: 'rgba8uint',
+} as const;
+const SAMPLE_TYPES = {
+    f32: 'unfilterable-float', f16: 'unfilterable-float', i32: 'sint', u32: 'uint', i8: 'sint', u8: 'uint',
+} as const;
 
 /** Returns the number of bytes of a row of texels. */
 export const rowBytes = ({ extent, texture }: Image): number => extent[0]! * 4 * deviceBytes(texture.element);
@@ -139,12 +144,11 @@ export function allocate(device: GPUDevice, variant: Variant): Memory {
 }
 
 function layoutOf(kind: BindingKind): Partial<GPUBindGroupLayoutEntry> {
-    const sampled = ({ element }: Texture) => (element === 'i32' ? 'sint' : element === 'u32' ? 'uint' : 'unfilterable-float');
     switch (kind.kind) {
         case 'read': return { buffer: { type: 'read-only-storage' } };
         case 'write': return { buffer: { type: 'storage' } };
         case 'uniform': return { buffer: { type: 'uniform' } };
-        case 'imageRead': return { texture: { sampleType: sampled(kind.value), viewDimension: kind.value.kind } };
+        case 'imageRead': return { texture: { sampleType: SAMPLE_TYPES[kind.value.element], viewDimension: kind.value.kind } };
         case 'imageWrite':
             return { storageTexture: { access: 'write-only', format: FORMATS[kind.value.element], viewDimension: kind.value.kind } };
         // Validation rejects texel buffers in WGSL variants.

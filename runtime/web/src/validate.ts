@@ -301,7 +301,7 @@ const checkExprs = (exprs: readonly Expr[], func: Func): void =>
 /** Returns the symbol values with every symbol at its minimum, and with every symbol at its maximum. */
 const corners = (func: Func): number[][] => [func.symbols.map(({ min }) => min), func.symbols.map(({ max }) => max)];
 
-export const deviceBytes = (type: DeviceType): number => (type === 'f16' ? 2 : 4);
+export const deviceBytes = (type: DeviceType): number => (type === 'f16' ? 2 : type === 'i8' || type === 'u8' ? 1 : 4);
 
 /** Returns the byte size of an array on the device, rounded up to 4, or `undefined` if a dimension is negative or the size is above 2^53. */
 export function deviceSize(port: Port, shape: readonly number[]): number | undefined {

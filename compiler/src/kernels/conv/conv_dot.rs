@@ -5,13 +5,13 @@
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Conv, Op};
-use crate::ir::tensor::DeviceType;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::dot::Signs;
 use crate::kernels::shared::pixels::{Image, load_image};
 use crate::kernels::shared::pixels::{PixelRows, pixel_rows, row_coordinates};
 use crate::kernels::shared::tiled_dot;
 use crate::kernels::shared::window::{Windows, constant, fits, known, with_bias};
+use crate::kernels::shared::words::word_read;
 use crate::shader::access::Coordinates;
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::N4K4;
@@ -55,7 +55,7 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
 fn pack(filters: &Constant, problem: &Problem<'_>) -> Option<Packed> {
     let [o, i, taps @ ..] = filters.shape.as_slice() else { return None };
     let axes = [('N', *o), ('K', *i), ('B', taps.iter().product())];
-    let packed = N4K4.packed(filters, &axes, &[], DeviceType::Byte);
+    let packed = N4K4.packed(filters, &axes, &[], filters.dtype.on_device());
     fits(problem, &packed).then_some(packed)
 }
 
@@ -91,13 +91,7 @@ fn launches(problem: &Problem<'_>, config: tiled_dot::Config) -> Result<Vec<Laun
         &image,
         "word_a",
         (&prelude, &coordinates),
-        |shader, name, params, before, at| {
-            let values = shader.read_fn("values_a", params, before, 0, at, false);
-            let names = params.replace(": u32", "");
-            Ok(format!(
-                "{values}fn {name}({params}) -> u32 {{ return pack_bytes(vec4<u32>(values_a({names}))); }}\n"
-            ))
-        },
+        |shader, name, params, before, at| Ok(word_read(shader, name, params, before, 0, at)),
     )?;
     let word = shape.signs.flipped_word(0, "word_a(batch, row, k4)");
     shader.replace(

@@ -99,7 +99,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let packed = dot::packed_b(op, problem).map(|(packed, _)| packed);
     let second =
         packed.as_ref().map_or(problem.operands[1].bytes(problem.bounds) as f64, |p| p.bytes() as f64);
-    let traffic = dot::traffic(problem, packed.as_ref());
+    let traffic = problem.traffic() as f64;
     let mixed = if signs.flips(0) || signs.flips(1) { p.mixed_sign_operation_ratio } else { 1.0 };
     let mut out = Vec::new();
     for lanes_k in [1u32, 4, 8, 16, 32, 64, 128, 256] {

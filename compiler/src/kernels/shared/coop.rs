@@ -189,7 +189,7 @@ pub(crate) fn pack_panels(
     let packed = if constant.dtype.is_float() {
         PANELS.packed(constant, axes, &tiles, DeviceType::F16)
     } else {
-        PANELS_OF_COLUMNS.packed(constant, axes, &tiles, DeviceType::Byte)
+        PANELS_OF_COLUMNS.packed(constant, axes, &tiles, constant.dtype.on_device())
     };
     let size = |letter: char| axes.iter().find(|(name, _)| *name == letter).map_or(1, |(_, size)| *size);
     let padded_k = size('S') * size('K').next_multiple_of(k_multiple);

@@ -2,17 +2,17 @@
 //!
 //! A dot product of two words takes both as signed or both as unsigned. If an operand has the other sign, the top bits of
 //! its elements are flipped, which subtracts 128 from unsigned elements and adds 128 to signed elements. In the end the
-//! kernel corrects each result element by 128 times the sum of the other operand's elements along K. Constants are bytes in
-//! memory. All other operands have 32 bits per element and are packed to bytes when they are read.
+//! kernel corrects each result element by 128 times the sum of the other operand's elements along K.
 //!
 //! The kernels use signed dot products, unless both operands are unsigned, or the device has instructions for unsigned dot
 //! products only.
 
 use super::window::fits;
+use super::words::word_read;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Constant, MatMul};
-use crate::ir::tensor::{DType, DeviceType};
+use crate::ir::tensor::DType;
 use crate::kernels::shared::matmul_sizes::{
     batch_axes, has_matrix_per_batch, matrix_coordinates, operand_batch,
 };
@@ -108,9 +108,9 @@ pub(crate) fn readable(op: &MatMul, problem: &Problem<'_>) -> bool {
 pub(crate) fn declare_load_a(shader: &mut Shader<'_>, op: &MatMul, signs: Signs) {
     let (prelude, at) = matrix_coordinates(shader, 0, op.trans_a, "row", "k4");
     let params = "batch: u32, row: u32, k4: u32";
-    let values = shader.read_fn("values_a", params, &prelude, 0, &at, false);
-    let word = signs.flipped_word(0, "pack_bytes(vec4<u32>(values_a(batch, row, k4)))");
-    shader.replace("load_a", format!("{values}fn load_a({params}) -> u32 {{ return {word}; }}\n"));
+    let function = word_read(shader, "word_a", params, &prelude, 0, &at);
+    let word = signs.flipped_word(0, "word_a(batch, row, k4)");
+    shader.replace("load_a", format!("{function}fn load_a({params}) -> u32 {{ return {word}; }}\n"));
 }
 
 /// A constant second operand of a matmul: one matrix for all batches, or one matrix for each batch.
@@ -149,7 +149,7 @@ impl<'a> ConstantMatrices<'a> {
 /// cannot be packed.
 pub(crate) fn packed_b(op: &MatMul, problem: &Problem<'_>) -> Option<(Packed, bool)> {
     let ConstantMatrices { constant, axes, per_batch } = ConstantMatrices::from_matmul(op, problem)?;
-    let packed = N4K4.packed(constant, &axes, &[], DeviceType::Byte);
+    let packed = N4K4.packed(constant, &axes, &[], constant.dtype.on_device());
     fits(problem, &packed).then_some((packed, per_batch))
 }
 
@@ -199,11 +199,4 @@ pub(crate) fn declare_store(shader: &mut Shader<'_>, batch: &[Dim]) -> Result<()
     axes.extend(["row".to_string(), "n4".to_string()]);
     let lanes = axes.len() - 1;
     shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::vec4(axes, lanes))
-}
-
-/// Returns the bytes that an 8-bit matmul reads and writes. A packed second operand takes one byte per element, other
-/// operands take four.
-pub(crate) fn traffic(problem: &Problem<'_>, packed: Option<&Packed>) -> f64 {
-    let saved = packed.map_or(0.0, |packed| 3.0 * packed.bytes() as f64);
-    (problem.traffic() as f64 - saved).max(0.0)
 }

@@ -17,3 +17,4 @@ pub(crate) mod subgroup_sums;
 pub(crate) mod tiled;
 pub(crate) mod tiled_dot;
 pub(crate) mod window;
+pub(crate) mod words;

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::dot::{self, Signs};
+use super::dot::Signs;
 use crate::ir::dim::Dim;
 use crate::kernels::cost::{Estimate, Parameters, barriers, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, config};
@@ -51,8 +51,9 @@ pub(crate) fn tile_candidates(
 ) -> Vec<Candidate> {
     let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
-    let b_element_bytes = if packed_b.is_some() { 1.0 } else { 4.0 };
-    let memory = dot::traffic(problem, packed_b) / machine.bandwidth_gb_s.max(1e-3);
+    // Without packing, a vec4 of words is read as the vec4s of four rows or columns.
+    let loads_per_vec4_of_words = if packed_b.is_some() { 1.0 } else { 4.0 };
+    let memory = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
     let fits = |&&[tm, tn, rows, cols, tk]: &&[u32; 5]| {
         let groups = [n / i64::from(tn * cols * 4), m / i64::from(tm * rows), batch - 1];
         tm * tn <= limits.max_workgroup_invocations
@@ -69,12 +70,12 @@ pub(crate) fn tile_candidates(
         let reuse = 1.0 / (1.0 / f64::from(rows) + 1.0 / (4.0 * f64::from(cols)));
         let busy = (tiles / f64::from(machine.compute_units)).clamp(0.05, 1.0);
         let efficiency = p.peak_fraction * busy * reuse / (reuse + 1.0);
-        let strips = tiles * (tile_m as f64 * 4.0 + tile_n as f64 * b_element_bytes) * k as f64;
+        let strips = tiles * (tile_m + tile_n) as f64 * k as f64;
         let steps = (k as f64 / f64::from(tk * 16)).ceil();
         let lanes = tiles * f64::from(tm * tn);
         // Loads of an invocation per step: words of the first operand, vec4s of words of the second.
         let a_loads = (f64::from(rows * tk * 4) / f64::from(tn)).max(1.0);
-        let b_loads = b_element_bytes * (f64::from(cols * tk * 4) / f64::from(tm)).max(1.0);
+        let b_loads = loads_per_vec4_of_words * (f64::from(cols * tk * 4) / f64::from(tm)).max(1.0);
         let latencies = p.fixed_latencies
             + steps * (p.step_latencies + p.a_load_latencies * a_loads + p.b_load_latencies * b_loads)
             + p.store_latencies * f64::from(rows * cols);

@@ -85,7 +85,7 @@ fn ints<const N: usize>(pass: &Pass<'_>, out: &mut [u8], device: DeviceType, dec
             clamped.to_le_bytes()
         }),
         DeviceType::U32 => pass.each(out, |b| (decode(b) as u32).to_le_bytes()),
-        DeviceType::Byte => pass.each(out, |b| [decode(b) as u8]),
+        DeviceType::I8 | DeviceType::U8 => pass.each(out, |b| [decode(b) as u8]),
     }
 }
 

@@ -270,7 +270,7 @@ choices! {
     HostType {
         0 F32, 1 F16, 2 Bf16, 3 F64, 4 I8, 5 I16, 6 I32, 7 I64, 8 U8, 9 U16, 10 U32, 11 U64, 12 Bool,
     }
-    DeviceType { 0 F32, 1 F16, 2 I32, 3 U32 }
+    DeviceType { 0 F32, 1 F16, 2 I32, 3 U32, 4 I8 since 6, 5 U8 since 6 }
     MatrixType {
         0 F16, 1 F32, 2 F64, 3 Bf16, 4 I8, 5 I16, 6 I32, 7 I64, 8 U8, 9 U16, 10 U32, 11 U64,
     }

@@ -160,6 +160,8 @@ pub(super) fn format(texture: Texture) -> TextureFormat {
         DeviceType::F16 => TextureFormat::Rgba16Float,
         DeviceType::I32 => TextureFormat::Rgba32Sint,
         DeviceType::U32 => TextureFormat::Rgba32Uint,
+        DeviceType::I8 => TextureFormat::Rgba8Sint,
+        DeviceType::U8 => TextureFormat::Rgba8Uint,
     }
 }
 

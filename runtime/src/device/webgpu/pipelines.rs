@@ -91,8 +91,8 @@ fn binding_type(kind: BindingKind) -> Result<BindingType> {
         BindingKind::ImageRead(texture) => BindingType::Texture {
             sample_type: match texture.element {
                 DeviceType::F32 | DeviceType::F16 => TextureSampleType::Float { filterable: false },
-                DeviceType::I32 => TextureSampleType::Sint,
-                DeviceType::U32 => TextureSampleType::Uint,
+                DeviceType::I32 | DeviceType::I8 => TextureSampleType::Sint,
+                DeviceType::U32 | DeviceType::U8 => TextureSampleType::Uint,
             },
             view_dimension: dimension(texture.kind),
             multisampled: false,

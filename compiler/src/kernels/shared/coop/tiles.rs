@@ -231,10 +231,9 @@ impl Work<'_> {
         self.steps * f64::from(self.config.tile_k) * f64::from(self.config.k_split)
     }
 
-    /// Returns the bytes of an element of each operand. If matrices are 8-bit, elements of the first operand still take
-    /// 32 bits in memory.
-    fn element_bytes(&self) -> [f64; 2] {
-        if self.shape.a == MatrixType::F16 { [2.0, 2.0] } else { [4.0, 1.0] }
+    /// Returns the bytes of an element of both operands.
+    fn element_bytes(&self) -> f64 {
+        if self.shape.a == MatrixType::F16 { 2.0 } else { 1.0 }
     }
 
     fn compute_ns(&self) -> f64 {
@@ -254,10 +253,10 @@ impl Work<'_> {
     fn cache_ns(&self) -> f64 {
         let machine = &self.problem.target.machine;
         let [height, width] = self.config.tile(self.shape).map(f64::from);
-        let [bytes_a, bytes_b] = self.element_bytes();
+        let bytes = self.element_bytes();
         let b_reads = if self.config.staged_b { 1.0 } else { f64::from(self.config.subgroups_m) };
         let busy = (self.groups / f64::from(machine.compute_units)).clamp(0.05, 1.0);
-        self.groups * self.padded_k() * (bytes_a * height + bytes_b * width * b_reads)
+        self.groups * self.padded_k() * (bytes * (height + width * b_reads))
             / (machine.cache_bandwidth_gb_s.max(1e-3) * self.p.cache_bandwidth_ratio * busy)
     }
 
@@ -269,15 +268,14 @@ impl Work<'_> {
         let machine = &problem.target.machine;
         let [frags_m, frags_n] = [config.frags_m, config.frags_n].map(f64::from);
         let [height, width] = config.tile(shape).map(f64::from);
-        let [bytes_a, bytes_b] = self.element_bytes();
+        let bytes = self.element_bytes();
         let depth = f64::from(config.tile_k);
         let invocations = f64::from(config.tile_subgroups() * problem.target.subgroup.preferred);
-        let group_loads =
-            (bytes_a * height + if config.staged_b { bytes_b * width } else { 0.0 }) * depth / 16.0;
+        let group_loads = bytes * (height + if config.staged_b { width } else { 0.0 }) * depth / 16.0;
         let loads = group_loads / invocations * load_a_ratio;
         // Vectors of eight quantized values are loaded and dequantized one after the other.
         let quantized = problem.operands.get(1).is_some_and(|b| b.quantized.is_some());
-        let dequantized = if quantized { bytes_b * width * depth / 16.0 / invocations } else { 0.0 };
+        let dequantized = if quantized { bytes * width * depth / 16.0 / invocations } else { 0.0 };
         let global_frags = if config.staged_b { 0.0 } else { frags_n * depth / f64::from(shape.k) };
         let overlap = if config.stages > 1 { p.double_buffered_step_fraction } else { 1.0 };
         let multiplying = frags_m * frags_n * 2.0 * f64::from(shape.m * shape.n) * depth / self.unit_peak();

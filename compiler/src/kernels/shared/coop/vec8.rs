@@ -3,6 +3,7 @@
 use crate::error::OpError;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
+use crate::kernels::shared::words::word_read;
 use crate::shader::access::{Access, Coordinates, tensor_access};
 use crate::shader::problem::{Operand, Placement};
 use crate::shader::{Bound, Shader};
@@ -28,13 +29,14 @@ pub(crate) fn vec8_read(
         OpError::new("a read of eight elements names no axis along which they are adjacent")
     })?;
     let variable = at.axes[lane].clone();
+    let ty = if operand.dtype.is_float() { "vec4<f32>" } else { "vec2<f32>" };
     if let Some(vec8s) = as_vec8s(&operand, lane) {
-        // A tensor of f16 pairs: its vec4s are eight elements.
+        // A tensor of pairs: its vec4s are eight elements.
         let how = tensor_access(&mut shader.sizes, &vec8s, at, true);
         if let Access::Vector { index: place } = how {
-            let buffer = shader.bind(Bound::Operand(index), "vec4<f32>", false);
+            let buffer = shader.bind(Bound::Operand(index), ty, false);
             return Ok(format!(
-                "fn {name}({params}) -> vec4<f32> {{\n{prelude}    return {buffer}[{place}];\n}}\n"
+                "fn {name}({params}) -> {ty} {{\n{prelude}    return {buffer}[{place}];\n}}\n"
             ));
         }
     }
@@ -55,7 +57,6 @@ pub(crate) fn vec8_read(
         format!("select({zero}, {}, {second} < {end})", call(format!("min({second}, {end} - 1u)")))
     };
     let low = call(format!("{variable} * 2u"));
-    let ty = if operand.dtype.is_float() { "vec4<f32>" } else { "vec2<f32>" };
     Ok(format!("{vec4_function}fn {name}({params}) -> {ty} {{\n    return {ty}({low}, {high});\n}}\n"))
 }
 
@@ -89,12 +90,13 @@ fn vec4_read(
             "fn {name}({params}) -> vec2<f32> {{\n{prelude}    return {buffer}[{place}];\n}}\n"
         ));
     }
-    let plain = shader.read_fn(&format!("{name}_plain"), params, prelude, index, &vec4_at, false);
     let names = parameter_names(params);
     if !operand.dtype.is_float() {
-        let word = format!("pack_bytes(vec4<u32>({name}_plain({})))", names.join(", "));
-        return Ok(format!("{plain}fn {name}({params}) -> f32 {{\n    return bitcast<f32>({word});\n}}\n"));
+        let word = word_read(shader, &format!("{name}_word"), params, prelude, index, &vec4_at);
+        let call = format!("{name}_word({})", names.join(", "));
+        return Ok(format!("{word}fn {name}({params}) -> f32 {{\n    return bitcast<f32>({call});\n}}\n"));
     }
+    let plain = shader.read_fn(&format!("{name}_plain"), params, prelude, index, &vec4_at, false);
     Ok(format!(
         "{plain}fn {name}({params}) -> vec2<f32> {{
     let v = {name}_plain({});
@@ -105,11 +107,13 @@ fn vec4_read(
     ))
 }
 
-/// Returns an f16 operand seen as a tensor of f16 pairs, in which a vec4 holds eight elements. Returns `None` if the
-/// operand is not f16 or if eight adjacent elements along axis `lane` are not an aligned vector.
+/// Returns an operand of f16 or 8-bit integers seen as a tensor of pairs of elements, in which a vec4 holds eight
+/// elements. Returns `None` if the operand has another type or if eight adjacent elements along axis `lane` are not an
+/// aligned vector.
 pub(crate) fn as_vec8s<'a>(operand: &Operand<'a>, lane: usize) -> Option<Operand<'a>> {
     let Placement::Strided { strides, offset } = &operand.placement else { return None };
-    if operand.dtype.on_device() != DeviceType::F16 || operand.quantized.is_some() {
+    let device = operand.dtype.on_device();
+    if device != DeviceType::F16 && !device.is_8_bit() || operand.quantized.is_some() {
         return None;
     }
     let others = strides.iter().enumerate().filter(|(i, _)| *i != lane && !operand.shape[*i].is(1));
