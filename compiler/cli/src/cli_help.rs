@@ -19,7 +19,7 @@ pub(crate) const DEVICE_OPTIONS: &str = "Device options";
 
 /// Headings of the command list, each with its commands in order.
 pub(crate) const COMMAND_GROUPS: &[(&str, &[&str])] = &[
-    ("Compile and run", &["compile", "build", "run", "check", "verify", "sign", "keygen"]),
+    ("Compile and run", &["compile", "build", "quantize", "run", "check", "verify", "sign", "keygen"]),
     ("Language models", &["generate", "chat", "serve", "perplexity", "logits"]),
     ("Pictures and speech", &["imagine", "transcribe"]),
     ("Inspect", &["inspect", "diff", "dump", "explain", "estimate", "bench", "audit"]),

@@ -60,6 +60,19 @@ pub(crate) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "quantize",
+        &[
+            example(
+                "Quantize a model with a folder of sample arrays",
+                "driftc quantize model.onnx --calibrate samples -o model.int8.onnx",
+            ),
+            example(
+                "Ignore outliers, and leave a node in float",
+                "driftc quantize model.onnx --calibrate samples --method percentile --leave /head/Conv -o model.int8.onnx",
+            ),
+        ],
+    ),
+    (
         "run",
         &[
             example(

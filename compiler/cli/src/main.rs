@@ -13,6 +13,7 @@ mod bundle_sizes;
 mod bytes_read;
 mod cache;
 mod calibration;
+mod calibration_samples;
 mod chat_command;
 mod cli_help;
 mod commands;
@@ -123,6 +124,7 @@ mod tests {
         "ids",
         "text",
         "calibrate",
+        "samples",
         "tuning",
         "prompt_file",
         "system_file",

@@ -32,6 +32,7 @@ mod norm;
 mod pool;
 mod quantize;
 mod quantize_microsoft;
+pub mod quantize_static;
 mod recurrent;
 mod reduce;
 mod refused;

@@ -20,6 +20,7 @@ mod logits;
 mod man;
 mod ops;
 mod perplexity;
+mod quantize;
 mod run;
 mod serve;
 mod sign;
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     Compile(compile::CompileArgs),
     /// Make the bundles of many models and targets that a manifest lists
     Build(build::BuildArgs),
+    /// Quantize an ONNX model to 8 bits with sample inputs
+    Quantize(quantize::QuantizeArgs),
     /// Run a bundle or a model on this device with .npy inputs and outputs
     Run(run::RunArgs),
     /// Generate text from a prompt
@@ -97,6 +100,7 @@ pub(crate) fn run(command: Command, parser: clap::Command, out: &mut Out) -> Res
     match command {
         Command::Compile(args) => compile::run(&args, out),
         Command::Build(args) => build::run(&args, out),
+        Command::Quantize(args) => quantize::run(&args, out),
         Command::Run(args) => run::run(&args, out),
         Command::Generate(args) => generate::run(&args, out),
         Command::Chat(args) => chat::run(&args, out),
