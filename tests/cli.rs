@@ -8,6 +8,8 @@ mod manual;
 mod models;
 #[path = "cli/provenance.rs"]
 mod provenance;
+#[path = "cli/quantize.rs"]
+mod quantize;
 #[path = "cli/reports.rs"]
 mod reports;
 #[path = "cli/self_tests.rs"]

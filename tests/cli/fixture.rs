@@ -72,7 +72,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn floats(values: &[f32]) -> Vec<u8> {
+pub(crate) fn floats(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn read(path: &Path) -> Vec<f32> {
     npyz::NpyFile::new(&bytes[..]).unwrap().into_vec().unwrap()
 }
 
-fn npy(path: &Path, descr: &str, shape: &str, data: &[u8]) {
+pub(crate) fn npy(path: &Path, descr: &str, shape: &str, data: &[u8]) {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     std::fs::write(path, npy_bytes(&header, data)).unwrap();
 }

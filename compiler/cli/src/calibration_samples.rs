@@ -46,7 +46,8 @@ pub(crate) fn list_samples(folder: &Path, inputs: &[Declaration]) -> Result<Vec<
             }
         } else if is_npy(&path) {
             if inputs.len() != 1 {
-                let reason = format!("{} is one array, but the model has {} inputs", path.display(), inputs.len());
+                let reason =
+                    format!("{} is one array, but the model has {} inputs", path.display(), inputs.len());
                 return Err(Failure::input(reason).help(named_files(inputs)));
             }
             samples.push(SampleFiles { path: path.clone(), files: vec![(0, path)] });

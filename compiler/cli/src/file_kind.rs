@@ -50,7 +50,7 @@ impl Expected {
     pub(crate) fn from_names(names: &[Str]) -> Option<Self> {
         match names {
             [name] => match name.as_str() {
-                "MODEL" => Some(Self::Model),
+                "MODEL" | "MODEL.onnx" => Some(Self::Model),
                 "OUT.drift" | "A.drift" | "B.drift" => Some(Self::Bundle),
                 "OUT.drift | MODEL" => Some(Self::ModelOrBundle),
                 _ => None,

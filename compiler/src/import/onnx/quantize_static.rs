@@ -3,7 +3,7 @@
 //!
 //! `float model -> prepare -> place -> observe samples -> select ranges -> rewrite -> measure samples`
 
-mod batch_norm;
+mod affine;
 mod calibrate;
 mod emitter;
 mod finish;

@@ -43,7 +43,7 @@ pub struct Calibration {
 /// types than f32, or if the settings name a node that it does not have.
 pub fn begin(path: &Path, settings: Settings, sample: &Sample) -> Result<Calibration> {
     check_sample(sample)?;
-    let float = prepare(path)?;
+    let float = prepare(path, sample)?;
     let constants = Constants::collect(&float.graph);
     let layers = float.graph.node.iter().filter(|node| matches!(kind(node), Some(Kind::Layer(_))));
     for node in layers {

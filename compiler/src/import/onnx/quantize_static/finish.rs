@@ -82,8 +82,15 @@ impl QuantizedModel {
     pub fn encode(&self) -> Result<Vec<u8>> {
         let model = self.float.with_graph(self.whole.graph.clone());
         if model.encoded_len() > MAX_BYTES {
-            let reason = format!("the quantized model has {} bytes; an ONNX file has less than 2 GiB", model.encoded_len());
-            return Err(self.float.fault("the file", reason, "leave fewer operators in float, or split the model"));
+            let reason = format!(
+                "the quantized model has {} bytes; an ONNX file has less than 2 GiB",
+                model.encoded_len()
+            );
+            return Err(self.float.fault(
+                "the file",
+                reason,
+                "leave fewer operators in float, or split the model",
+            ));
         }
         Ok(model.encode_to_vec())
     }
@@ -103,9 +110,8 @@ pub fn measure(model: &mut QuantizedModel, sample: &Sample) -> Result<()> {
     let positions: BTreeMap<&str, usize> =
         outputs.iter().enumerate().map(|(i, name)| (name.as_str(), i)).collect();
     let by_result = |rewritten: &Rewritten| -> BTreeMap<String, usize> {
-        let position = |(name, result): (&String, &String)| {
-            Some((result.clone(), *positions.get(name.as_str())?))
-        };
+        let position =
+            |(name, result): (&String, &String)| Some((result.clone(), *positions.get(name.as_str())?));
         rewritten.results.iter().filter_map(position).collect()
     };
     let (results_alone, results_whole) = (by_result(&model.alone), by_result(&model.whole));

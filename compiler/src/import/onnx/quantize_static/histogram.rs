@@ -15,6 +15,8 @@ pub(super) struct Histogram {
     pub(super) high: f32,
     /// Magnitude at the outer edge of the last bin: a power of two; 0 if all values are zero.
     pub(super) limit: f64,
+    /// Number of values that are zero.
+    pub(super) zeros: u64,
     /// Numbers of values in bins of equal width from `-limit` to `limit`. Empty if only the range is collected.
     pub(super) bins: Vec<u64>,
 }
@@ -26,7 +28,7 @@ impl Histogram {
             Method::MinMax => Vec::new(),
             Method::Percentile | Method::Entropy => vec![0; 2 * HALF],
         };
-        Self { low: f32::INFINITY, high: f32::NEG_INFINITY, limit: 0.0, bins }
+        Self { low: f32::INFINITY, high: f32::NEG_INFINITY, limit: 0.0, zeros: 0, bins }
     }
 
     /// Adds values.
@@ -43,6 +45,7 @@ impl Histogram {
         if self.bins.is_empty() {
             return Ok(());
         }
+        self.zeros += values.iter().filter(|v| **v == 0.0).count() as u64;
         let largest = values.iter().fold(0f32, |m, v| m.max(v.abs()));
         self.grow(f64::from(largest));
         let per_unit = if self.limit > 0.0 { HALF as f64 / self.limit } else { 0.0 };

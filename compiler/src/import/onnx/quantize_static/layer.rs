@@ -81,7 +81,7 @@ fn own_bias(
     let Some(bias) = context.constants.floats(name)? else { return Ok(None) };
     let Some(weights) = weights else {
         let plain = layer != Layer::Gemm && bias.shape.len() == 1;
-        return Ok(plain.then(|| bias.floats().map(|b| (name.clone(), b.to_vec()))).transpose()?);
+        return plain.then(|| bias.floats().map(|b| (name.clone(), b.to_vec()))).transpose();
     };
     let group = usize::try_from(int_attribute(node, "group", 1)).unwrap_or(1);
     let size = weight_axis(node, layer, weights).and_then(|axis| weights.shape.get(axis));
@@ -152,8 +152,7 @@ fn emit_bias(emitter: &mut Emitter, name: &str, bias: &[f32], scales: &[f32]) ->
     // A convolution in groups has several output channels for each scale.
     let repeated: Vec<f32> = scales.iter().cycle().take(bias.len()).copied().collect();
     let (shape, scales): (&[usize], &[f32]) = if one { (&[], scales) } else { (&[bias.len()], &repeated) };
-    let scale =
-        emitter.constant(float_tensor(&format!("{name}_scale"), shape, scales));
+    let scale = emitter.constant(float_tensor(&format!("{name}_scale"), shape, scales));
     let output = free_name(&mut emitter.taken, &format!("{name}_dequantized"));
     let axis = (!one).then_some(0);
     emitter.dequantize(name, &output, &Dequantize { quantized: &values, scale: &scale, zero: None, axis });

@@ -45,8 +45,8 @@ pub(super) fn kind(node: &NodeProto) -> Option<Kind> {
         "AveragePool" | "GlobalAveragePool" | "HardSwish" | "LeakyRelu" | "Tanh" | "Gelu" => Kind::Unary,
         "Sigmoid" | "Softmax" | "HardSigmoid" => Kind::Bounded,
         "Relu" | "Clip" => Kind::Clamp,
-        "MaxPool" | "GlobalMaxPool" | "Reshape" | "Flatten" | "Transpose" | "Squeeze" | "Unsqueeze" | "Slice"
-        | "Split" | "DepthToSpace" | "SpaceToDepth" | "Identity" => Kind::Same,
+        "MaxPool" | "GlobalMaxPool" | "Reshape" | "Flatten" | "Transpose" | "Squeeze" | "Unsqueeze"
+        | "Slice" | "Split" | "DepthToSpace" | "SpaceToDepth" | "Identity" => Kind::Same,
         "Resize" | "Upsample" => {
             let is_cubic = node.attribute.iter().any(|a| a.name() == "mode" && a.s() == b"cubic");
             if is_cubic { Kind::Unary } else { Kind::Same }

@@ -1,7 +1,7 @@
 //! Operator set of a quantized model. Scales for each channel need operator set 13 of ONNX, scales for each tensor need
 //! 10.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::{collect_names, free_name};
 use super::tensors::{i64_tensor, int_attribute};
@@ -14,7 +14,7 @@ const PER_TENSOR: i64 = 10;
 /// IR version that belongs to [`PER_CHANNEL`].
 const IR_VERSION: i64 = 7;
 
-/// Operators whose meaning does not change up to operator set 13, each with the first operator set of which this is true.
+/// Operators with the first operator set from which their meaning does not change up to operator set 13.
 const UNCHANGED: &[(&str, i64)] = &[
     ("Abs", 6),
     ("Add", 7),
@@ -95,16 +95,36 @@ pub(super) enum Scales {
     None,
 }
 
+/// Numbers of axes of values by name.
+pub(super) type Ranks = BTreeMap<String, usize>;
+
+/// Returns the names of the values whose numbers of axes decide whether the operator set can be raised.
+pub(super) fn decisive_values(model: &ModelProto) -> BTreeSet<String> {
+    if version(model).is_none_or(|version| version >= PER_CHANNEL) {
+        return BTreeSet::new();
+    }
+    let nodes = model.graph.iter().flat_map(|graph| &graph.node);
+    nodes.filter(|node| is_softmax(node)).filter_map(|node| node.input.first().cloned()).collect()
+}
+
+fn is_softmax(node: &NodeProto) -> bool {
+    matches!(node.op_type(), "Softmax" | "LogSoftmax")
+}
+
+/// Version of the operator set of ONNX that a model imports.
+pub(super) fn version(model: &ModelProto) -> Option<i64> {
+    model.opset_import.iter().find(|import| is_onnx(import)).map(|import| import.version())
+}
+
 /// Raises the operator set of a model to 13 if it is older and all of its operators can be converted. Returns the scales
 /// that the model can have then.
-pub(super) fn raise_opset(model: &mut ModelProto) -> Scales {
-    let Some(import) = model.opset_import.iter().find(|i| is_onnx(i)) else { return Scales::None };
-    let version = import.version();
+pub(super) fn raise_opset(model: &mut ModelProto, ranks: &Ranks) -> Scales {
+    let Some(version) = version(model) else { return Scales::None };
     if version >= PER_CHANNEL {
         return Scales::PerChannel;
     }
     let Some(graph) = &mut model.graph else { return Scales::None };
-    let unknown = graph.node.iter().find(|node| !is_convertible(node, graph, version));
+    let unknown = graph.node.iter().find(|node| !is_convertible(node, ranks, version));
     if let Some(operator) = unknown.map(|node| node.op_type().to_string()) {
         return if version >= PER_TENSOR { Scales::PerTensor(operator) } else { Scales::None };
     }
@@ -124,24 +144,20 @@ fn is_onnx(import: &OperatorSetIdProto) -> bool {
 }
 
 /// True if a node keeps its meaning in operator set 13, or [`convert`] can rewrite it.
-fn is_convertible(node: &NodeProto, graph: &GraphProto, version: i64) -> bool {
+fn is_convertible(node: &NodeProto, ranks: &Ranks, version: i64) -> bool {
     let operator = node.op_type();
     let is_standard = matches!(node.domain(), "" | "ai.onnx");
     let unchanged = UNCHANGED.iter().any(|(name, since)| *name == operator && version >= *since);
     let becomes_input = INPUTS_SINCE.iter().any(|(name, _)| *name == operator);
     let is_dropout = operator == "Dropout" && version >= 7;
-    is_standard && (unchanged || becomes_input || is_dropout || is_softmax_of_last_axis(node, graph))
+    is_standard && (unchanged || becomes_input || is_dropout || is_softmax_of_last_axis(node, ranks))
 }
 
 /// True for a softmax over the last axis. Before operator set 13, a softmax over another axis covers all later axes, too.
-fn is_softmax_of_last_axis(node: &NodeProto, graph: &GraphProto) -> bool {
+fn is_softmax_of_last_axis(node: &NodeProto, ranks: &Ranks) -> bool {
     let axis = int_attribute(node, "axis", 1);
-    let is_matrix = |name: &String| {
-        let producer = graph.node.iter().find(|n| n.output.contains(name));
-        producer.is_some_and(|n| matches!(n.op_type(), "Gemm" | "Flatten"))
-    };
-    matches!(node.op_type(), "Softmax" | "LogSoftmax")
-        && (axis == -1 || axis == 1 && node.input.first().is_some_and(is_matrix))
+    let rank = node.input.first().and_then(|name| ranks.get(name)).and_then(|rank| i64::try_from(*rank).ok());
+    is_softmax(node) && (axis == -1 || rank == Some(axis + 1))
 }
 
 /// Rewrites the nodes of a graph whose attributes differ in operator set 13.

@@ -29,7 +29,7 @@ pub(super) struct Unit {
 pub(super) struct Quantized {
     /// Tensor whose scale it has; `None` for its own scale.
     pub(super) same_as: Option<String>,
-    /// True if the operator bounds the values, so that the range is always that of the samples.
+    /// True if the operator bounds the values, so that the range always covers all values of the samples.
     pub(super) bounded: bool,
 }
 
@@ -106,7 +106,10 @@ pub(super) fn place(facts: &Facts<'_>) -> Result<Placement, OpError> {
     }
     for (i, node) in facts.graph.node.iter().enumerate() {
         let Some(kind) = kind(node) else { continue };
-        if taken.contains(&i) || facts.left.contains(&i) || !has_quantized_inputs(facts, node, kind, &placement)? {
+        if taken.contains(&i)
+            || facts.left.contains(&i)
+            || !has_quantized_inputs(facts, node, kind, &placement)?
+        {
             continue;
         }
         if let Some(unit) = other_unit(facts, i, node, kind, &mut placement) {

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::batch_norm::fold_batch_norms;
-use super::opset::{Scales, raise_opset};
+use super::affine::fold_affine;
+use super::opset::{Scales, decisive_values, raise_opset, version};
+use super::reference::{Sample, import};
 use crate::error::{Error, OpError, Result};
 use crate::import::onnx::lower::decode_model;
 use crate::import::onnx::node_order::topological_order;
@@ -52,11 +53,11 @@ fn fault(source: &Source, place: &str, reason: impl Into<String>, help: &str) ->
     }
 }
 
-/// Reads and prepares a float model.
+/// Reads and prepares a float model. The sample gives the shapes of values.
 ///
 /// # Errors
 /// If the file is malformed, is quantized already, or has an operator set without quantization.
-pub(super) fn prepare(path: &Path) -> Result<FloatModel> {
+pub(super) fn prepare(path: &Path, sample: &Sample) -> Result<FloatModel> {
     let (source, bytes) = Source::open(path)?;
     let mut model = decode_model(&source, bytes)?;
     let checked = |place: &str, reason: String| {
@@ -75,8 +76,13 @@ pub(super) fn prepare(path: &Path) -> Result<FloatModel> {
         checked(&format!("node `{name}`"), "the node's operands depend on its own result".into())
     })?;
     let mut notes = Vec::new();
-    let version = opset(&model);
-    let per_channel = match raise_opset(&mut model) {
+    let version = version(&model).unwrap_or(0);
+    let decisive = decisive_values(&model);
+    let ranks = match decisive.is_empty() {
+        true => BTreeMap::new(),
+        false => import(&source, model.clone(), &decisive, sample)?.ranks(),
+    };
+    let per_channel = match raise_opset(&mut model, &ranks) {
         Scales::PerChannel => true,
         Scales::PerTensor(operator) => {
             notes.push(format!(
@@ -92,15 +98,9 @@ pub(super) fn prepare(path: &Path) -> Result<FloatModel> {
     };
     model.ir_version = Some(model.ir_version().max(4));
     let mut graph = model.graph.take().unwrap_or_default();
-    let renamed = fold_batch_norms(&mut graph)
-        .map_err(|OpError(reason)| checked("a batch normalization", reason))?;
+    let renamed =
+        fold_affine(&mut graph).map_err(|OpError(reason)| checked("a batch normalization", reason))?;
     Ok(FloatModel { source, frame: model, graph, per_channel, renamed, notes })
-}
-
-/// Version of the ai.onnx operator set; 0 if the model imports none.
-fn opset(model: &ModelProto) -> i64 {
-    let import = model.opset_import.iter().find(|i| matches!(i.domain(), "" | "ai.onnx"));
-    import.map_or(0, |import| import.version())
 }
 
 /// True for a node that only quantized models have.

@@ -63,6 +63,12 @@ impl Reference {
         self.constants.is_empty() && self.shapes == shapes(sample)
     }
 
+    /// Returns the numbers of axes of the wanted tensors.
+    pub(super) fn ranks(&self) -> BTreeMap<String, usize> {
+        let ranks = self.names.iter().map(|(id, names)| (names, self.graph.tensor(*id).shape.len()));
+        ranks.flat_map(|(names, rank)| names.iter().map(move |name| (name.clone(), rank))).collect()
+    }
+
     /// Returns the names of the wanted tensors of f32.
     pub(super) fn float_names(&self) -> BTreeSet<String> {
         let floats = self.names.iter().filter(|(id, _)| self.graph.tensor(**id).dtype == DType::F32);

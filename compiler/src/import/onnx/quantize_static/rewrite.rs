@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::batch_norm::remove_unused;
+use super::affine::remove_unused;
 use super::emitter::Emitter;
 use super::layer::{Bias, LayerContext, quantize_layer};
 use super::names::{collect_names, free_name};
@@ -182,10 +182,11 @@ impl Rewriter<'_> {
                 input.clone_from(name);
             } else if data.contains(&position)
                 && matches!(unit.kind, Kind::Layer(_) | Kind::Binary | Kind::Concat)
-                && let Some((scale, shape, bytes)) = constant_operand(self.plan, input)?
+                && let Some(constant) = constant_operand(self.plan, input)?
             {
-                let constant = (shape.as_slice(), bytes);
-                *input = self.emitter.quantized_constant(input, constant, scale, self.plan.activations);
+                let ConstantOperand { scale, shape, bytes } = constant;
+                *input =
+                    self.emitter.quantized_constant(input, (&shape, bytes), scale, self.plan.activations);
             }
         }
         if self.form == Form::Whole {
@@ -225,7 +226,7 @@ impl Rewriter<'_> {
         if let Some(scale) = self.scale(name) {
             return Ok(scale.scale);
         }
-        Ok(constant_operand(self.plan, name)?.map_or(1.0, |(scale, ..)| scale.scale))
+        Ok(constant_operand(self.plan, name)?.map_or(1.0, |operand| operand.scale.scale))
     }
 
     /// Returns the bias that the second node of a matmul unit adds, and the index of this node.
@@ -250,13 +251,20 @@ fn is_last(unit: &Unit, i: usize) -> bool {
     unit.nodes.last() == Some(&i)
 }
 
-/// Returns the scale, the shape and the quantized values of a constant operand that is no weight; `None` for other
-/// values.
-fn constant_operand(plan: &Plan<'_>, name: &str) -> Result<Option<(Scale, Vec<usize>, Vec<u8>)>, OpError> {
+/// Constant operand that is no weight.
+struct ConstantOperand {
+    scale: Scale,
+    shape: Vec<usize>,
+    /// Quantized values.
+    bytes: Vec<u8>,
+}
+
+/// Quantizes a constant operand that is no weight; returns `None` for other values.
+fn constant_operand(plan: &Plan<'_>, name: &str) -> Result<Option<ConstantOperand>, OpError> {
     let Some(constant) = plan.constants.floats(name)? else { return Ok(None) };
     let values = constant.floats()?;
     let range = values.iter().fold((0f32, 0f32), |(low, high), v| (low.min(*v), high.max(*v)));
     let scale = activation_scale(range, plan.activations);
     let bytes = quantize_activations(values, scale, plan.activations);
-    Ok(Some((scale, constant.shape.clone(), bytes)))
+    Ok(Some(ConstantOperand { scale, shape: constant.shape.clone(), bytes }))
 }

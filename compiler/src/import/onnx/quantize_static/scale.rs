@@ -2,7 +2,7 @@
 
 use super::settings::Activations;
 
-/// Minimum scale. The product of two scales is a normal f32.
+/// Minimum scale. Two scales multiplied are a normal f32.
 const MIN_SCALE: f32 = 1e-12;
 /// Maximum magnitude of a quantized bias. Half of the range of i32 stays free for the sums of a matmul or convolution.
 const MAX_BIAS: f32 = (1u32 << 30) as f32;

@@ -33,11 +33,6 @@ impl Constants {
         self.0.contains_key(name)
     }
 
-    /// Number of axes of the constant with this name.
-    pub(super) fn rank(&self, name: &str) -> Option<usize> {
-        self.0.get(name).map(|t| t.dims.len())
-    }
-
     /// Returns the value of the f32 constant with this name; `None` if there is no such constant.
     ///
     /// # Errors
