@@ -121,6 +121,16 @@ fn left_nodes_stay_in_float() {
     }
 }
 
+/// A result that only a left node reads is not rounded.
+#[test]
+fn left_nodes_read_floats() {
+    let settings = Settings { leave: vec!["Conv_c3".into()], ..Settings::default() };
+    let result = quantized(&conv_net(17), settings, &samples(&[1, 3, 8, 8], 2));
+    let view = View::new(&result);
+    assert_eq!(view.operator(&view.node("Conv_c3").input[0]), "Clip");
+    assert_eq!(view.operator(&view.node("Conv_c2").input[1]), "DequantizeLinear");
+}
+
 #[test]
 fn older_operator_sets_are_raised_if_that_is_safe() {
     let nodes = vec![

@@ -38,6 +38,13 @@ impl Readers {
         }
     }
 
+    /// True if only nodes of a set read the value, and at least one.
+    pub(super) fn are_within(&self, name: &str, nodes: &BTreeSet<usize>) -> bool {
+        let readers = self.nodes.get(name);
+        !self.pinned.contains(name)
+            && readers.is_some_and(|readers| readers.iter().all(|i| nodes.contains(i)))
+    }
+
     /// True if a node or a subgraph reads the value, or if it is an output of the graph.
     pub(super) fn is_read(&self, name: &str) -> bool {
         self.nodes.contains_key(name) || self.pinned.contains(name)

@@ -118,6 +118,12 @@ pub(super) fn place(facts: &Facts<'_>) -> Result<Placement, OpError> {
         }
     }
     placement.units.sort_by(|a, b| a.nodes.cmp(&b.nodes));
+    // Nodes that stay in float read a result before it is rounded, if no other node reads it.
+    for unit in placement.units.iter().filter(|u| !matches!(u.kind, Kind::Same | Kind::Concat)) {
+        if facts.readers.are_within(&unit.output, facts.left) {
+            placement.tensors.remove(&unit.output);
+        }
+    }
     Ok(placement)
 }
 

@@ -191,8 +191,9 @@ impl Rewriter<'_> {
         }
         if self.form == Form::Whole {
             self.push_producer(copy, node, outputs);
-            if let Some(name) = self.dequantized.get(&unit.output).filter(|_| is_last(unit, i)) {
-                self.results.insert(unit.output.clone(), name.clone());
+            if is_last(unit, i) {
+                let result = self.dequantized.get(&unit.output).unwrap_or(&unit.output);
+                self.results.insert(unit.output.clone(), result.clone());
             }
             return Ok(());
         }
@@ -201,7 +202,7 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    /// Adds a node of a copy of a unit. The last node's output is quantized.
+    /// Adds a node of a copy of a unit. The last node's output is quantized if the unit's output is.
     fn push_copy(&mut self, mut copy: NodeProto, unit: &Unit, last: bool) {
         copy.name = copy.name.map(|name| format!("{name}_alone"));
         for output in copy.output.iter_mut().filter(|o| !o.is_empty()) {
@@ -209,15 +210,16 @@ impl Rewriter<'_> {
             self.copies.insert(std::mem::replace(output, name.clone()), name);
         }
         self.emitter.nodes.push(copy);
-        let (Some(scale), Some(value)) = (self.scale(&unit.output), self.copies.get(&unit.output)) else {
-            return;
+        let Some(value) = self.copies.get(&unit.output).filter(|_| last).cloned() else { return };
+        let result = match self.scale(&unit.output) {
+            Some(scale) => {
+                let output = free_name(&mut self.emitter.taken, &format!("{value}_dequantized"));
+                self.emitter.quantize(&value, (&value, &output), scale, self.plan.activations);
+                output
+            }
+            None => value,
         };
-        if last {
-            let value = value.clone();
-            let output = free_name(&mut self.emitter.taken, &format!("{value}_dequantized"));
-            self.emitter.quantize(&value, (&value, &output), scale, self.plan.activations);
-            self.results.insert(unit.output.clone(), output);
-        }
+        self.results.insert(unit.output.clone(), result);
     }
 
     /// Scale of an operand of a layer; 1 for constant weights, which have scales of their own.
