@@ -1,6 +1,6 @@
 //! Tests of the nodes and tensors of quantized models.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use drift_tests::onnx::{floats, graph, input, ints, model, node, with};
 use driftc::import::onnx::quantize_static::{Activations, Settings};
@@ -119,6 +119,22 @@ fn left_nodes_stay_in_float() {
         assert!(view.count("DequantizeLinear") > 5);
         assert!(decibels(&model, &result, &sample(&[1, 3, 8, 8], 99)) > 18.0);
     }
+}
+
+/// Several nodes may read one constant. Names of values and of nodes differ nevertheless.
+#[test]
+fn names_differ() {
+    let mut float = conv_net(17);
+    let graph = float.graph.as_mut().unwrap();
+    graph.node[6].input = vec!["r2".into(), "w3".into(), "b2".into()];
+    let twice = [node("Conv", &["sum", "w3", "b2"], &["c4"]), node("Mul", &["c4", "six"], &["m4"])];
+    let last = [node("Mul", &["m4", "six"], &["m5"]), node("GlobalAveragePool", &["m5"], &["mean1"])];
+    graph.node.splice(8..9, [twice, last].concat());
+    let result = quantized(&float, Settings::default(), &samples(&[1, 3, 8, 8], 2));
+    let nodes = &result.graph.as_ref().unwrap().node;
+    let names: BTreeSet<&str> = nodes.iter().map(|n| n.name()).collect();
+    let values: BTreeSet<&String> = nodes.iter().flat_map(|n| &n.output).collect();
+    assert_eq!((names.len(), values.len()), (nodes.len(), nodes.len()));
 }
 
 /// A result that only a left node reads is not rounded.

@@ -16,6 +16,8 @@ pub(super) struct Emitter {
     pub(super) initializers: Vec<TensorProto>,
     /// Names of the graph's values.
     pub(super) taken: BTreeSet<String>,
+    /// Names of the graph's nodes, which ONNX Runtime requires to differ.
+    pub(super) node_names: BTreeSet<String>,
     /// Names of the initializers by the hash of type, shape and bytes.
     by_content: BTreeMap<[u8; 32], String>,
 }
@@ -65,8 +67,9 @@ impl Emitter {
     ) {
         let (scale, zero) = self.scale(base, at, activations);
         let quantized = free_name(&mut self.taken, &format!("{base}_quantized"));
+        let node = free_name(&mut self.node_names, &format!("{base}_QuantizeLinear"));
         self.nodes.push(NodeProto {
-            name: Some(format!("{base}_QuantizeLinear")),
+            name: Some(node),
             op_type: Some("QuantizeLinear".into()),
             input: vec![from.into(), scale.clone(), zero.clone()],
             output: vec![quantized.clone()],
@@ -86,8 +89,9 @@ impl Emitter {
             i: Some(i64::try_from(axis).unwrap_or(0)),
             ..AttributeProto::default()
         });
+        let node = free_name(&mut self.node_names, &format!("{base}_DequantizeLinear"));
         self.nodes.push(NodeProto {
-            name: Some(format!("{base}_DequantizeLinear")),
+            name: Some(node),
             op_type: Some("DequantizeLinear".into()),
             input: inputs.map(str::to_string).collect(),
             output: vec![output.to_string()],

@@ -72,6 +72,7 @@ pub(super) fn rewrite(plan: &Plan<'_>, form: Form) -> Result<Rewritten, OpError>
         biases: BTreeMap::new(),
     };
     collect_names(plan.graph, &mut rewriter.emitter.taken);
+    rewriter.emitter.node_names = plan.graph.node.iter().map(|node| node.name().to_string()).collect();
     let mut units: BTreeMap<usize, &Unit> = BTreeMap::new();
     for unit in &plan.placement.units {
         units.extend(unit.nodes.iter().map(|i| (*i, unit)));
