@@ -5,6 +5,7 @@
 //! passes read no cost parameters, so a fit of these parameters does not change the problems.
 
 mod grid;
+mod integers;
 
 use crate::content::Content;
 use crate::error::{Error, Result};

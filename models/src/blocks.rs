@@ -153,6 +153,7 @@ fn windowed(
         pads_begin: vec![pads[0]; 2],
         pads_end: vec![pads[1]; 2],
         group,
+        zero_point: 0,
     };
     let mut operands = vec![x, w];
     if has_bias {

@@ -327,6 +327,25 @@ mod tests {
     use half::{bf16, f16};
 
     #[test]
+    fn bytes_keep_their_width() {
+        let mut device = [9; 8];
+        to_device(HostType::U8, &[1, 200, 255], DeviceType::U8, &mut device).unwrap();
+        // The word of the last element is padded with zeros.
+        assert_eq!(device, [1, 200, 255, 0, 9, 9, 9, 9]);
+        let mut wide = [0; 6];
+        from_device(DeviceType::I8, &device, HostType::I16, &mut wide);
+        assert_eq!(wide, [1, 0, 200, 255, 255, 255]);
+        let numbers: Vec<u8> = [-128i64, 127].iter().flat_map(|v| v.to_le_bytes()).collect();
+        to_device(HostType::I64, &numbers, DeviceType::I8, &mut device).unwrap();
+        assert_eq!(device[..4], [128, 127, 0, 0]);
+        let out_of_range = to_device(HostType::I64, &256i64.to_le_bytes(), DeviceType::U8, &mut device);
+        assert_eq!(out_of_range, Err(OutOfRange { index: 0, value: Integer::Signed(256) }));
+        let mut flags = [9; 3];
+        from_device(DeviceType::U8, &[0, 1, 7], HostType::Bool, &mut flags);
+        assert_eq!(flags, [0, 1, 1]);
+    }
+
+    #[test]
     fn integers_are_checked() {
         let bytes = [5i64, -1, 1 << 31].map(i64::to_le_bytes).concat();
         let mut device = [0u8; 12];

@@ -1,7 +1,7 @@
-// @generated for attention/0 f32: attention_kv_split THREADS=64 QUERIES=1 KV_SPLIT=16
+// @generated for attention/0 f32: attention_kv_split THREADS=64 QUERIES=2 KV_SPLIT=32
 const THREADS = 64u;
-const QUERIES = 1u;
-const KV_SPLIT = 16u;
+const QUERIES = 2u;
+const KV_SPLIT = 32u;
 const LANES = 8u;
 const TILE = THREADS / LANES;
 const D4 = 16u;
@@ -68,17 +68,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             sum[0u] = 0.0;
             acc[0u] = vec4<f32>(0.0);
         }
+{
+            row_max[1u] = LOWEST;
+            sum[1u] = 0.0;
+            acc[1u] = vec4<f32>(0.0);
+        }
         let end = visible_end(last);
         let skipped_tiles = (visible_start(first) / TILE + KV_SPLIT - 1u - group.x) / KV_SPLIT;
         for (var base = (skipped_tiles * KV_SPLIT + group.x) * TILE; base < end; base += KV_SPLIT * TILE) {
             var dots: array<f32, QUERIES>;
             { dots[0u] = 0.0; }
+{ dots[1u] = 0.0; }
             if (base + tile_key < end) {
                 {
                     let d4 = lane + 0u * LANES;
                     if (d4 < D4) {
                         let k = load_k(head, base + tile_key, d4);
                         { dots[0u] += dot(query[0u * D4 + d4], k); }
+{ dots[1u] += dot(query[1u * D4 + d4], k); }
                     }
                 }
 {
@@ -86,10 +93,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                     if (d4 < D4) {
                         let k = load_k(head, base + tile_key, d4);
                         { dots[0u] += dot(query[0u * D4 + d4], k); }
+{ dots[1u] += dot(query[1u * D4 + d4], k); }
                     }
                 }
             }
             { cells[0u * THREADS + local] = dots[0u]; }
+{ cells[1u * THREADS + local] = dots[1u]; }
             workgroupBarrier();
             for (var i = local; i < QUERIES * TILE; i += THREADS) {
                 let row = first + i / TILE;
@@ -150,6 +159,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 acc[0u] *= factor;
                 sum[0u] *= factor;
             }
+{
+                var new_max = row_max[1u];
+                { new_max = max(new_max, lane_max[1u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[1u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[1u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[1u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[1u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[1u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[1u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[1u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[1u] - new_max);
+                row_max[1u] = new_max;
+                acc[1u] *= factor;
+                sum[1u] *= factor;
+            }
             if (value_part < VALUE_SPLIT) {
                 for (var at = value_part; at < min(TILE, end - base); at += VALUE_SPLIT) {
                     let v = load_v(head, base + at, column);
@@ -157,6 +181,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                         let weight = exp(scores[0u * TILE + at] - row_max[0u]);
                         acc[0u] += weight * v;
                         sum[0u] += weight;
+                    }
+{
+                        let weight = exp(scores[1u * TILE + at] - row_max[1u]);
+                        acc[1u] += weight * v;
+                        sum[1u] += weight;
                     }
                 }
             }
@@ -189,6 +218,34 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 }
             }
         }
+{
+            workgroupBarrier();
+            {
+                let at = 0u * THREADS + local;
+                cells[at] = acc[1u + 0u].x;
+                cells[PLANE + at] = acc[1u + 0u].y;
+                cells[2u * PLANE + at] = acc[1u + 0u].z;
+                cells[3u * PLANE + at] = acc[1u + 0u].w;
+                cells[4u * PLANE + at] = sum[1u + 0u];
+                if (local == 0u) { lane_max[0u] = row_max[1u + 0u]; }
+            }
+            workgroupBarrier();
+            for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
+                let r = 1u + i / E4;
+                if (first + r <= last) {
+                    var total = vec4<f32>(0.0);
+                    var weight = 0.0;
+                    for (var p = 0u; p < VALUE_SPLIT; p++) {
+                        let at = i / E4 * THREADS + p * E4 + i % E4;
+                        total += vec4<f32>(cells[at], cells[PLANE + at], cells[2u * PLANE + at], cells[3u * PLANE + at]);
+                        weight += cells[4u * PLANE + at];
+                    }
+                    let at = (head * rows() + first + r) * KV_SPLIT + group.x;
+                    store_partial(at, i % E4, total);
+                    if (i % E4 == 0u) { store_partial_stats(at, vec2<f32>(lane_max[i / E4], weight)); }
+                }
+            }
+        }
     }
 }
 @group(0) @binding(0) var<storage, read> buffer_0: array<vec4<f32>>;
@@ -198,7 +255,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 @group(0) @binding(4) var<storage, read_write> buffer_4: array<vec2<f32>>;
 
 const THREADS = 128u;
-const KV_SPLIT = 16u;
+const KV_SPLIT = 32u;
 const TILE = 8u;
 const E4 = 16u;
 const COLUMN_SPLIT = THREADS / E4;
@@ -241,6 +298,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         loaded[1u] = vec4<f32>(0.0);
         if (p < count && column_part < COLUMN_SPLIT) { loaded[1u] = load_partial(query * KV_SPLIT + p, column); }
     }
+{
+        let p = column_part + 2u * COLUMN_SPLIT;
+        loaded[2u] = vec4<f32>(0.0);
+        if (p < count && column_part < COLUMN_SPLIT) { loaded[2u] = load_partial(query * KV_SPLIT + p, column); }
+    }
+{
+        let p = column_part + 3u * COLUMN_SPLIT;
+        loaded[3u] = vec4<f32>(0.0);
+        if (p < count && column_part < COLUMN_SPLIT) { loaded[3u] = load_partial(query * KV_SPLIT + p, column); }
+    }
     workgroupBarrier();
     var row_max = LOWEST;
     { row_max = max(row_max, split_stats[0u].x); }
@@ -259,6 +326,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 { row_max = max(row_max, split_stats[13u].x); }
 { row_max = max(row_max, split_stats[14u].x); }
 { row_max = max(row_max, split_stats[15u].x); }
+{ row_max = max(row_max, split_stats[16u].x); }
+{ row_max = max(row_max, split_stats[17u].x); }
+{ row_max = max(row_max, split_stats[18u].x); }
+{ row_max = max(row_max, split_stats[19u].x); }
+{ row_max = max(row_max, split_stats[20u].x); }
+{ row_max = max(row_max, split_stats[21u].x); }
+{ row_max = max(row_max, split_stats[22u].x); }
+{ row_max = max(row_max, split_stats[23u].x); }
+{ row_max = max(row_max, split_stats[24u].x); }
+{ row_max = max(row_max, split_stats[25u].x); }
+{ row_max = max(row_max, split_stats[26u].x); }
+{ row_max = max(row_max, split_stats[27u].x); }
+{ row_max = max(row_max, split_stats[28u].x); }
+{ row_max = max(row_max, split_stats[29u].x); }
+{ row_max = max(row_max, split_stats[30u].x); }
+{ row_max = max(row_max, split_stats[31u].x); }
     var total = vec4<f32>(0.0);
     var weight = 0.0;
     {
@@ -274,6 +357,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if (p < KV_SPLIT && column_part < COLUMN_SPLIT) {
             let factor = exp(split_stats[p].x - row_max);
             total += factor * loaded[1u];
+            weight += factor * split_stats[p].y;
+        }
+    }
+{
+        let p = column_part + 2u * COLUMN_SPLIT;
+        if (p < KV_SPLIT && column_part < COLUMN_SPLIT) {
+            let factor = exp(split_stats[p].x - row_max);
+            total += factor * loaded[2u];
+            weight += factor * split_stats[p].y;
+        }
+    }
+{
+        let p = column_part + 3u * COLUMN_SPLIT;
+        if (p < KV_SPLIT && column_part < COLUMN_SPLIT) {
+            let factor = exp(split_stats[p].x - row_max);
+            total += factor * loaded[3u];
             weight += factor * split_stats[p].y;
         }
     }

@@ -35,23 +35,23 @@ fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> {
 }
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) {
     var l2: vec4<f32> = vec4<f32>(0.0);
-    l2.x = f32(buffer_2[(((s) * 4u))]);
-    if ((s) * 4u + 1u < 10u) { l2.y = f32(buffer_2[(((s) * 4u)) + 1u]); }
-    if ((s) * 4u + 2u < 10u) { l2.z = f32(buffer_2[(((s) * 4u)) + 2u]); }
-    if ((s) * 4u + 3u < 10u) { l2.w = f32(buffer_2[(((s) * 4u)) + 3u]); }
+    l2.x = f32(buffer_1[(((s) * 4u))]);
+    if ((s) * 4u + 1u < 10u) { l2.y = f32(buffer_1[(((s) * 4u)) + 1u]); }
+    if ((s) * 4u + 2u < 10u) { l2.z = f32(buffer_1[(((s) * 4u)) + 2u]); }
+    if ((s) * 4u + 3u < 10u) { l2.w = f32(buffer_1[(((s) * 4u)) + 3u]); }
     let x2 = l2;
     let s1 = (v + x2);
     let s2 = max(s1, vec4<f32>(0.0));
     let w = vec4<f32>(s2);
-    buffer_3[(b) * 990u + (y) * 11u + (x) + (((s) * 4u)) * 99u] = w.x;
-    if ((s) * 4u + 1u < 10u) { buffer_3[(b) * 990u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 99u] = w.y; }
-    if ((s) * 4u + 2u < 10u) { buffer_3[(b) * 990u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 198u] = w.z; }
-    if ((s) * 4u + 3u < 10u) { buffer_3[(b) * 990u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 297u] = w.w; }
+    buffer_2[(b) * 990u + (y) * 11u + (x) + (((s) * 4u)) * 99u] = w.x;
+    if ((s) * 4u + 1u < 10u) { buffer_2[(b) * 990u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 99u] = w.y; }
+    if ((s) * 4u + 2u < 10u) { buffer_2[(b) * 990u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 198u] = w.z; }
+    if ((s) * 4u + 3u < 10u) { buffer_2[(b) * 990u + (y) * 11u + (x) + (((s) * 4u)) * 99u + 297u] = w.w; }
 }
 const GROUP_X = 4u;
 const GROUP_Y = 2u;
 const BLOCK_X = 1u;
-fn weight(s: u32, tap: u32) -> vec4<f32> { return vec4<f32>(buffer_1[(s) * 9u + tap]); }
+fn weight(s: u32, tap: u32) -> vec4<f32> { return vec4<f32>(buffer_3[(s) * 9u + tap]); }
 @compute @workgroup_size(GROUP_X, GROUP_Y)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
     var block_x = group.x * GROUP_X + local.x;
@@ -117,6 +117,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     }
 }
 @group(0) @binding(0) var<storage, read> buffer_0: array<f32>;
-@group(0) @binding(1) var<storage, read> buffer_1: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> buffer_2: array<f32>;
-@group(0) @binding(3) var<storage, read_write> buffer_3: array<f32>;
+@group(0) @binding(1) var<storage, read> buffer_1: array<f32>;
+@group(0) @binding(2) var<storage, read_write> buffer_2: array<f32>;
+@group(0) @binding(3) var<storage, read> buffer_3: array<vec4<f32>>;

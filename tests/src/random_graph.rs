@@ -5,6 +5,7 @@
 //! write and passes recognize. Sizes are small and odd, some are symbols. Values stay near one, and discontinuous functions are
 //! rare, so that a rewrite which only reorders rounding changes little.
 
+mod integers;
 mod patterns;
 mod steps;
 

@@ -2,6 +2,8 @@
 //!
 //! Most graphs begin with an elementwise operator, so that the tested operator reads values of the graph's precision.
 
+use super::integers;
+
 /// M, K and N of matmuls whose second operand is constant.
 const MATMULS: &[[u32; 3]] = &[
     [1, 512, 512],
@@ -133,19 +135,6 @@ const FUSED_MATMULS: &[([u32; 3], &str, bool, bool)] = &[
     ([16, 8192, 3072], "u4 in groups of 128", true, false),
     ([16, 8192, 3072], "u8 in groups of 3072", true, false),
     ([16, 14336, 4096], "u8 in groups of 4096", true, false),
-];
-
-/// M, K and N of 8-bit integer matmuls.
-const INTEGER_MATMULS: &[[u32; 3]] = &[
-    [1, 768, 768],
-    [1, 1024, 4096],
-    [8, 2048, 2048],
-    [64, 1024, 1024],
-    [128, 768, 3072],
-    [256, 2048, 2048],
-    [256, 2048, 8192],
-    [256, 8192, 2048],
-    [784, 128, 128],
 ];
 
 /// Input channels, output channels, image side, filter side, stride and groups of convolutions.
@@ -281,7 +270,9 @@ pub(super) fn graphs() -> Vec<(String, String)> {
     add("pair", BATCHED_MATMULS.iter().map(|(sizes, trans)| batched_matmul(*sizes, *trans)).collect());
     let quantized = |([m, n, k], encoding): &([u32; 3], &str)| matmul_transposed([*m, *k, *n], encoding);
     add("quantized matmul", QUANTIZED_MATMULS.iter().map(quantized).collect());
-    add("integer matmul", INTEGER_MATMULS.iter().map(|sizes| integer_matmul(*sizes)).collect());
+    add("integer matmul", integers::matmuls());
+    add("integer layer", integers::layers());
+    add("integer convolution", integers::convolutions());
     let fused = |(sizes, encoding, gated, normalized): &([u32; 3], &str, bool, bool)| {
         fused_matmul(*sizes, encoding, *gated, *normalized)
     };
@@ -372,12 +363,6 @@ fn batched_matmul([batch, m, k, n]: [u32; 4], trans: bool) -> String {
     let (second, attributes) = if trans { ([batch, n, k], TRANSPOSED_B) } else { ([batch, k, n], PLAIN) };
     let (a, b) = (input(0, "a", &[batch, m, k]), input(1, "b", &second));
     format!("{a}{b}%2 = neg %0\n%3 = neg %1\n%4 = matmul %2 %3 {attributes}\noutput \"c\" %4\n")
-}
-
-fn integer_matmul([m, k, n]: [u32; 3]) -> String {
-    format!(
-        "%0 = input {{\"name\":\"a\",\"dtype\":\"u8\",\"shape\":[{m},{k}]}}\n%1 = constant {{\"dtype\":\"i8\",\"shape\":[{k},{n}],\"random\":1}}\n%2 = matmul %0 %1 {PLAIN}\n%3 = cast %2 {{\"to\":\"f32\"}}\noutput \"c\" %3\n"
-    )
 }
 
 fn conv([ci, co, side, window, stride, group]: [u32; 6], encoding: &str) -> String {

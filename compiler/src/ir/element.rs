@@ -94,6 +94,18 @@ pub enum UnaryFn {
         scale: f32,
         shift: f32,
     },
+    /// `clip(round(x / scale) + zero_point, low, high)`, ties to even: the quantized value of a real number, as a float.
+    Quantize {
+        scale: f32,
+        zero_point: f32,
+        low: f32,
+        high: f32,
+    },
+    /// `(x - zero_point) * scale`: the real number of a quantized value, which is given as a float.
+    Dequantize {
+        scale: f32,
+        zero_point: f32,
+    },
     Not,
     BitNot,
     IsNan,

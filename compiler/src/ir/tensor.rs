@@ -134,7 +134,7 @@ impl DeviceType {
         }
     }
 
-    /// True for the types of which a word of 32 bits holds four elements.
+    /// True for types of 8 bits. A word of 32 bits holds four elements.
     pub fn is_8_bit(self) -> bool {
         matches!(self, Self::I8 | Self::U8)
     }

@@ -178,12 +178,14 @@ fn near_convolutions(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
         .collect()
 }
 
-/// True if a node computes a float image `[N, C, spatial..]`, one slice of channels at a time.
+/// True if a node computes an image `[N, C, spatial..]` of floats or 8-bit integers, one slice of channels at a time.
 fn is_image_operator(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     let rank = node.tensor.rank();
     let known_channels = node.tensor.shape.get(1).is_some_and(|c| c.as_known().is_some());
-    if !(3..=5).contains(&rank) || !known_channels || !node.tensor.dtype.is_float() {
+    let dtype = node.tensor.dtype;
+    let stored = dtype.is_float() || dtype.on_device().is_8_bit();
+    if !(3..=5).contains(&rank) || !known_channels || !stored {
         return false;
     }
     match graph.facts(id).layout {

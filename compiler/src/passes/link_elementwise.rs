@@ -15,15 +15,29 @@
 //! absorbs it. So a residual add joins the last convolution of its block, not the convolution on the shortcut. The
 //! shortcut can then be computed first, which frees the memory that both branches read.
 //! Views take no epilogue: they cost nothing.
+//!
+//! 8-bit integers are dequantized where they are read, so that memory holds 8 bits. First, every elementwise user of a
+//! dequantized value gets its own `dequantize`. A producer of 8-bit integers absorbs no `dequantize` without the nodes
+//! that use it, and a set of nodes that reads a dequantized value from elsewhere includes its `dequantize`:
+//!
+//! ```text
+//! %3 = conv %0 %1 then .. (cast #4 {"to":"u8"})
+//! %4 = conv %3 %2 then .. (cast #4 {"to":"u8"})     %4 = conv %3 %2 | %3 then .. (cast #4 {"to":"u8"})
+//! %5 = cast %3 {"to":"f32"}                    ->       (cast #5 {"to":"f32"}) (dequantize #6 {..})
+//! %6 = dequantize %5 {..}                               (cast @2 {"to":"f32"}) (dequantize #8 {..})
+//! %7 = cast %4 {"to":"f32"}                             (add #7 #9)
+//! %8 = dequantize %7 {..}
+//! %9 = add %8 %6
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Changes, Context};
 use crate::error::{Error, Result};
 use crate::ir::graph::{Graph, NodeId, Replacement};
-use crate::ir::op::{Arg, EpilogueStep, Fusion, Op};
+use crate::ir::op::{Arg, Element, Elementwise, EpilogueStep, Fusion, Op, UnaryFn};
 
-/// Maximum number of steps (elementwise functions) of one epilogue.
+/// Maximum number of steps (elementwise functions) of one epilogue, without casts.
 const MAX_STEPS: usize = 12;
 /// Number of storage buffers that are reserved for a kernel's own operands and result.
 const RESERVED_BUFFERS: usize = 4;
@@ -49,6 +63,7 @@ struct Cluster {
 /// Fuses elementwise epilogues.
 pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
     let mut changes = Changes::default();
+    copy_dequantizations(graph)?;
     let order = by_depth(graph);
     let mut linking = Linking {
         position: order.iter().enumerate().map(|(i, id)| (*id, i)).collect(),
@@ -76,6 +91,81 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
         }
     }
     Ok(changes)
+}
+
+/// True if an elementwise function counts as a step of an epilogue. Casts cost nothing.
+fn counts(element: Element) -> bool {
+    !matches!(element, Element::Cast(_))
+}
+
+/// Returns the number of steps that an elementwise node adds to an epilogue.
+fn functions(graph: &Graph, id: NodeId) -> usize {
+    let node = graph.node(id);
+    let first = matches!(&node.op, Op::Elementwise(e) if counts(e.element));
+    usize::from(first) + node.epilogue.iter().filter(|step| counts(step.element)).count()
+}
+
+fn is_8_bit(graph: &Graph, id: NodeId) -> bool {
+    graph.tensor(id).dtype.on_device().is_8_bit()
+}
+
+/// True if a node computes 8-bit integers, or only casts them.
+fn reads_integers(graph: &Graph, id: NodeId) -> bool {
+    let casts = matches!(graph.op(id), Op::Elementwise(Elementwise { element: Element::Cast(_) }))
+        && graph.node(id).epilogue.is_empty();
+    is_8_bit(graph, id) || casts && graph.operands(id).first().is_some_and(|x| is_8_bit(graph, *x))
+}
+
+/// Returns the two nodes that dequantize 8-bit integers if `id` is such a value: a cast to a float, and `dequantize`.
+/// The value must have one user.
+fn dequantization(graph: &Graph, id: NodeId) -> Option<[NodeId; 2]> {
+    let plain = |id: NodeId| match graph.op(id) {
+        Op::Elementwise(e) if graph.node(id).epilogue.is_empty() && graph.use_count(id) == 1 => {
+            Some(e.element)
+        }
+        _ => None,
+    };
+    let Some(Element::Unary(UnaryFn::Dequantize { .. })) = plain(id) else { return None };
+    let cast = *graph.operands(id).first()?;
+    let Some(Element::Cast(_)) = plain(cast) else { return None };
+    let integers = *graph.operands(cast).first()?;
+    (is_8_bit(graph, integers) && !graph.is_output(id)).then_some([cast, id])
+}
+
+/// Gives each elementwise user of a dequantized value its own dequantization, if the value has several users.
+fn copy_dequantizations(graph: &mut Graph) -> Result<()> {
+    for id in graph.topological() {
+        let shape = graph.tensor(id).shape.clone();
+        let elementwise = |user: &NodeId| {
+            matches!(graph.op(*user), Op::Elementwise(_)) && graph.tensor(*user).shape == shape
+        };
+        let (mut copying, others): (Vec<NodeId>, Vec<NodeId>) =
+            graph.users(id).into_iter().partition(elementwise);
+        if others.is_empty() && !graph.is_output(id) && !copying.is_empty() {
+            copying.remove(0);
+        }
+        let Op::Elementwise(Elementwise { element }) = graph.op(id) else { continue };
+        let dequantize = *element;
+        if !matches!(dequantize, Element::Unary(UnaryFn::Dequantize { .. })) {
+            continue;
+        }
+        let Some(cast) = graph.operands(id).first().copied() else { continue };
+        let (Op::Elementwise(Elementwise { element: Element::Cast(to) }), Some(integers)) =
+            (graph.op(cast), graph.operands(cast).first().copied())
+        else {
+            continue;
+        };
+        let (to, name) = (*to, graph.node(id).name.clone());
+        if !is_8_bit(graph, integers) {
+            continue;
+        }
+        for user in copying {
+            let cast = graph.add(Elementwise { element: Element::Cast(to) }, &[integers], &name)?;
+            let copy = graph.add(Elementwise { element: dequantize }, &[cast], &name)?;
+            graph.replace_operand(user, id, copy);
+        }
+    }
+    Ok(())
 }
 
 /// Returns a topological order, sorted by the longest path from the inputs.
@@ -117,16 +207,26 @@ impl Linking {
         let shape = &graph.tensor(producer).shape;
         let mut members: Vec<NodeId> = Vec::new();
         let mut frontier: BTreeSet<(usize, NodeId)> = BTreeSet::new();
-        let mut steps = graph.node(producer).epilogue.len();
+        let mut steps = graph.node(producer).epilogue.iter().filter(|step| counts(step.element)).count();
         self.extend(&mut frontier, &wanted);
         while let Some((_, user)) = frontier.pop_first() {
             let node = graph.node(user);
-            steps += 1 + node.epilogue.len();
+            steps += functions(graph, user);
             let fusible = matches!(node.op, Op::Elementwise(_)) && node.tensor.shape == *shape;
             if !fusible || steps > MAX_STEPS {
                 return None;
             }
+            let added = self.dequantizations(graph, user, producer, &members);
+            steps += added.iter().map(|id| functions(graph, *id)).sum::<usize>();
+            if steps > MAX_STEPS {
+                return None;
+            }
+            members.extend(added);
             members.push(user);
+            if self.leaves_integers(graph, producer, user) {
+                self.extend(&mut frontier, &self.users(graph, user));
+                continue;
+            }
             // If all other members have users only inside the cluster, this node is the exit.
             let closed = |id: NodeId| {
                 !graph.is_output(id) && self.users(graph, id).iter().all(|u| members.contains(u))
@@ -141,6 +241,43 @@ impl Linking {
             self.extend(&mut frontier, &self.users(graph, user));
         }
         None
+    }
+
+    /// Returns the nodes of the dequantizations that `user` reads from outside the cluster.
+    fn dequantizations(
+        &self,
+        graph: &Graph,
+        user: NodeId,
+        producer: NodeId,
+        members: &[NodeId],
+    ) -> Vec<NodeId> {
+        let mut added = Vec::new();
+        for operand in graph.operands(user) {
+            let outside = operand != producer && !members.contains(&operand) && !added.contains(&operand);
+            let nodes = dequantization(graph, operand).filter(|_| outside);
+            let unused = |nodes: &[NodeId; 2]| nodes.iter().all(|n| !self.absorbed.contains(n));
+            if let Some([cast, dequantize]) = nodes.filter(unused) {
+                added.extend(
+                    [cast, dequantize].into_iter().filter(|n| *n != producer && !members.contains(n)),
+                );
+            }
+        }
+        added
+    }
+
+    /// True if a producer of 8-bit integers, or a cast of them, must not end its epilogue with the float `exit`, because the nodes that use
+    /// `exit` can dequantize the integers themselves.
+    fn leaves_integers(&self, graph: &Graph, producer: NodeId, exit: NodeId) -> bool {
+        let users = self.users(graph, exit);
+        let tensor = graph.tensor(exit);
+        let dequantizes = |user: &NodeId| {
+            matches!(graph.op(*user), Op::Elementwise(_)) && graph.tensor(*user).shape == tensor.shape
+        };
+        reads_integers(graph, producer)
+            && tensor.dtype.is_float()
+            && !graph.is_output(exit)
+            && !users.is_empty()
+            && users.iter().all(dequantizes)
     }
 
     fn extend(&self, frontier: &mut BTreeSet<(usize, NodeId)>, users: &[NodeId]) {

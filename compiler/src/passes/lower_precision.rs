@@ -261,9 +261,9 @@ fn grows(graph: &Graph, id: NodeId) -> bool {
 }
 
 fn needs_exact_argument(element: Element) -> bool {
-    use UnaryFn::{Ceil, Cos, Floor, Round, Sin, Tan};
+    use UnaryFn::{Ceil, Cos, Floor, Quantize, Round, Sin, Tan};
     match element {
-        Element::Unary(Sin | Cos | Tan | Floor | Ceil | Round) => true,
+        Element::Unary(Sin | Cos | Tan | Floor | Ceil | Round | Quantize { .. }) => true,
         Element::Cast(to) => !to.is_float() && to != DType::Bool,
         Element::Binary(f) => f.is_comparison() || matches!(f, BinaryFn::Mod | BinaryFn::Fmod),
         _ => false,

@@ -29,7 +29,7 @@ fn merge(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((Op::Pad(pad), inner)) = plain(graph, padded) else { return Ok(None) };
     let (Some(x), Some((before, after))) = (inner.first().copied(), spatial(pad)) else { return Ok(None) };
     let merged = match op {
-        Op::Conv(conv) if pad.value == 0.0 => {
+        Op::Conv(conv) if pad.value == conv.zero_point as f64 => {
             let mut conv = conv.clone();
             add(&mut conv.pads_begin, &before);
             add(&mut conv.pads_end, &after);

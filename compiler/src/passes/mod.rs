@@ -23,6 +23,7 @@ pub mod recognize_layer_norm;
 pub mod recognize_softmax;
 pub mod simplify;
 pub mod split_weights;
+pub mod widen_integers;
 
 use std::time::Instant;
 
@@ -43,6 +44,7 @@ pub const PIPELINE: &[Pass] = &[
     Pass { name: "recognize-layer-norm", run: recognize_layer_norm::run },
     Pass { name: "recognize-group-norm", run: recognize_group_norm::run },
     Pass { name: "recognize-attention", run: recognize_attention::run },
+    Pass { name: "widen-integers", run: widen_integers::run },
     Pass { name: "fold-transposes", run: fold_transposes::run },
     Pass { name: "merge-padding", run: merge_padding::run },
     Pass { name: "fold-batch-norm", run: fold_batch_norm::run },

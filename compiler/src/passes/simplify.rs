@@ -40,6 +40,8 @@ const RULES: &[(&str, Rule)] = &[
     ("removed with the operation before it, which it reverses", arithmetic::involution),
     ("minimum or maximum replaced by clip or ReLU", arithmetic::bound),
     ("merged with the clip that computes its operand", arithmetic::clip_of_clip),
+    ("clip before it removed: the quantization saturates at its bounds", arithmetic::clip_before_quantize),
+    ("scales of the sums and of the quantization merged", arithmetic::requantize),
     ("division or root replaced by a reciprocal", arithmetic::reciprocal),
 ];
 

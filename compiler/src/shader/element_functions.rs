@@ -230,6 +230,12 @@ fn unary_of_floats(f: UnaryFn, x: &str, lanes: u32) -> Result<(String, ValueType
         F::Shrink { bias, lambd } => simple(shrink(x, bias, lambd, lanes)),
         F::Clip { low, high } => simple(clip(x, low, high, lanes)),
         F::Affine { scale, shift } => simple(format!("({x} * {} + {})", n(scale), n(shift))),
+        F::Quantize { scale, zero_point, low, high } => {
+            let scaled = if scale == 1.0 { x.to_string() } else { format!("{x} / {}", n(scale)) };
+            let rounded = format!("(round({scaled}) + {})", n(zero_point));
+            simple(format!("clamp({rounded}, {}, {})", n(low), n(high)))
+        }
+        F::Dequantize { scale, zero_point } => simple(format!("(({x} - {}) * {})", n(zero_point), n(scale))),
         F::IsNan => return Ok((format!("is_nan({x})"), ValueType::Bool, true)),
         F::IsInf { negative, positive } => {
             return Ok((is_inf(x, negative, positive, lanes), ValueType::Bool, true));

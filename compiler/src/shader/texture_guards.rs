@@ -5,6 +5,7 @@ use super::access::{Access, Coordinates};
 use super::hooks::Shader;
 use super::outside_reads::OutsideReads;
 use super::value_type::ValueType;
+use crate::ir::op::Op;
 
 impl Shader<'_> {
     /// Returns the spatial axes (z, y, x) on which reads of operand `index` need a mask.
@@ -13,6 +14,9 @@ impl Shader<'_> {
     /// texture ends where the tensor ends and the device returns zeros for reads outside the texture. The launch then
     /// requires this behavior of the device.
     pub fn guards(&mut self, index: usize, outside: [bool; 3]) -> [bool; 3] {
+        if self.zero_is_not_stored_as_zero() {
+            return outside;
+        }
         let operand = &self.problem.operands[index];
         let ends = match self.problem.target.features.robust_image_access2 && operand.in_texture() {
             true => operand.storage.axes_clipped_by_texture(&operand.shape),
@@ -24,12 +28,19 @@ impl Shader<'_> {
         [0, 1, 2].map(|axis| outside[axis] && !ends[axis])
     }
 
+    /// True if the input of the problem's convolution has a zero point other than 0. A zero of the device is then not a
+    /// zero of the convolution.
+    fn zero_is_not_stored_as_zero(&self) -> bool {
+        matches!(self.problem.op, Op::Conv(conv) if conv.zero_point != 0)
+    }
+
     /// Like [`Shader::guards`], for an operand that the kernel reads only by [`Shader::read`]. If the device returns zeros only
     /// in the first three channels, the generated read function masks the last channel, and the kernel itself needs no mask.
     pub fn texture_guards_for_reads(&mut self, index: usize, outside: [bool; 3]) -> [bool; 3] {
         let guards = self.guards(index, outside);
         let operand = &self.problem.operands[index];
-        if !self.problem.target.features.robust_image_access || !operand.in_texture() {
+        let robust = self.problem.target.features.robust_image_access && !self.zero_is_not_stored_as_zero();
+        if !robust || !operand.in_texture() {
             return guards;
         }
         let ends = operand.storage.axes_clipped_by_texture(&operand.shape);

@@ -7,7 +7,7 @@
 use super::resource::Resource;
 use crate::ir::tensor::DeviceType;
 
-/// What the elements of a bound memory object are.
+/// Kind of the elements of a bound memory object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elements {
     /// Numbers of a WGSL type, or texels.
@@ -40,7 +40,7 @@ pub struct BoundVariable {
     pub name: String,
     /// Kind of the bound memory object.
     pub resource: Resource,
-    /// What the elements of the memory object are.
+    /// Kind of the elements of the memory object.
     pub elements: Elements,
 }
 

@@ -91,7 +91,12 @@ impl Shader<'_> {
         let device = tensor.dtype.on_device();
         let buffer = self.bind_tensor(tensor, bound, &access, true);
         let scalar = if buffer.resource == Resource::Buffer { device.wgsl() } else { device.texel() };
-        let stored = to_storage(value, value_type, device, scalar, lanes);
+        // Narrow integers wrap. A texture would saturate them; a store to a buffer drops the upper bits.
+        let wrapped = match buffer.resource {
+            Resource::Buffer => value.to_string(),
+            _ => element_functions::narrow(value, tensor.dtype, lanes),
+        };
+        let stored = to_storage(&wrapped, value_type, device, scalar, lanes);
         match access {
             Access::Vector { index } => {
                 let mut text = format!("    var w = {stored};\n");

@@ -100,7 +100,13 @@ fn conv(
     let inputs = size(g, x, 1)?;
     let filter = weight(g, w, &format!("{name}.weight"), &[outputs, inputs, 3])?;
     let bias = weight(g, w, &format!("{name}.bias"), &[outputs])?;
-    let op =
-        Conv { strides: vec![stride], dilations: vec![1], pads_begin: vec![1], pads_end: vec![1], group: 1 };
+    let op = Conv {
+        strides: vec![stride],
+        dilations: vec![1],
+        pads_begin: vec![1],
+        pads_end: vec![1],
+        group: 1,
+        zero_point: 0,
+    };
     g.add(op, &[x, filter, bias])
 }

@@ -1,6 +1,6 @@
 // Buffers, textures and bind groups of a variant on a device.
 
-import type { BindingKind, Func, Image, Texture, Variant } from './decode.js';
+import type { BindingKind, Func, Image, Variant } from './decode.js';
 import { fail } from './errors.js';
 import { arenaSizes, deviceBytes, images, isSpecialization } from './validate.js';
 

@@ -15,6 +15,7 @@ use driftc::ir::ops::pool::PoolKind;
 use driftc::ir::ops::reduce::ReduceKind;
 use driftc::ir::tensor::DType;
 
+use super::integers::integer_matmul;
 use super::{Growth, Rng};
 
 /// Function that adds operators to a tensor of a random graph. Returns the result, or `None` if the step does not apply to the
@@ -50,6 +51,7 @@ const STEPS: &[GrowthStep] = &[
     cum_sum,
     positions,
     frames,
+    integer_matmul,
 ];
 
 /// Applies a random step to `x`. Returns `None` if the step does not apply to `x`.
@@ -221,6 +223,7 @@ fn frames(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
         pads_begin: vec![pad],
         pads_end: vec![g.rng.below(2)],
         group: 1,
+        zero_point: 0,
     };
     g.builder.add(conv, &[x, w]).map(Some)
 }
@@ -259,6 +262,7 @@ pub(super) fn conv(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
         pads_begin: vec![pad, 0],
         pads_end: vec![pad, g.rng.below(2)],
         group,
+        zero_point: 0,
     };
     let mut y = g.builder.add(conv, &operands)?;
     if g.rng.once_in(2) {

@@ -162,23 +162,23 @@ fn group(call: &Call<'_>) -> Lowered<usize> {
 fn conv(call: &mut Call<'_>) -> Lowered<NodeId> {
     let (x, weights) = (call.node(0)?, call.node(1)?);
     let bias = call.optional(2)?;
-    convolve(call, x, weights, bias, Some(0.0))
+    convolve(call, x, weights, bias, Some(0))
 }
 
-/// Adds a convolution of `x` and `weights` with the node's attributes. Padding of known size has the value zero.
-/// Padding of symbolic size has the value `outside`; it is refused if `outside` is `None`.
+/// Adds a convolution of `x`, minus the zero point, and `weights` with the node's attributes. The zero point of floats is
+/// 0. If the zero point is not known (`None`), it is not subtracted, and padding of symbolic size is refused.
 pub(super) fn convolve(
     call: &mut Call<'_>,
     x: NodeId,
     weights: NodeId,
     bias: Option<NodeId>,
-    outside: Option<f64>,
+    zero_point: Option<i64>,
 ) -> Lowered<NodeId> {
     let (kernel, extents) = kernel(call, x, weights)?;
     let window = window(call, &extents, &kernel)?;
-    let x = match (&window.symbolic_padding, outside) {
+    let x = match (&window.symbolic_padding, zero_point) {
         (None, _) => x,
-        (Some(_), Some(value)) => window.pad_symbolic(call, x, value)?,
+        (Some(_), Some(value)) => window.pad_symbolic(call, x, value as f64)?,
         (Some(_), None) => {
             return Err(Refused::new(
                 "auto_pad with a computed zero point needs known sizes; fix them with --dim",
@@ -191,6 +191,7 @@ pub(super) fn convolve(
         pads_begin: window.begin,
         pads_end: window.end,
         group: group(call)?,
+        zero_point: zero_point.unwrap_or(0),
     };
     let mut operands = vec![x, weights];
     operands.extend(bias);

@@ -17,12 +17,14 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::attributes::Attributes;
+use super::dequantized::{self, moved_operand};
 use super::inputs::{Assumed, is_small};
 use super::lowering::{Call, FOLDED_ELEMENTS, Lowered, Value};
 use super::narrow_bounds::Narrowing;
 use super::node_order::topological_order;
+use super::quantization::Table;
 use super::refused::Refused;
-use super::schema::{FunctionProto, ModelProto, NodeProto};
+use super::schema::{FunctionProto, ModelProto, NodeProto, ValueInfoProto};
 use super::source::Source;
 use super::{Options, registry, shape_eval, type_constraints};
 use crate::error::{Error, Result, Unsupported};
@@ -51,6 +53,8 @@ struct Lowerer<'m> {
     /// Local functions by domain and name.
     functions: BTreeMap<(&'m str, &'m str), &'m FunctionProto>,
     graph: Graph,
+    /// The dequantized tensors of the graph.
+    dequantized: Table,
     /// Graph nodes that are known not to be constant.
     computed: BTreeSet<NodeId>,
     narrowing: Narrowing,
@@ -132,6 +136,7 @@ pub(super) fn lower_model(
         source,
         functions,
         graph: Graph::default(),
+        dequantized: Table::new(),
         computed: BTreeSet::new(),
         narrowing: Narrowing::new(options),
         batch: None,
@@ -145,17 +150,7 @@ pub(super) fn lower_model(
     lowerer.bind_initializers(graph, &mut scope)?;
     let assumed = lowerer.add_inputs(graph, &mut scope, options, attempt)?;
     lowerer.lower_nodes(&graph.node, &mut scope)?;
-    let mut names = BTreeSet::new();
-    for output in &graph.output {
-        if !names.insert(output.name()) {
-            return Err(model_error(source, &format!("output `{}`", output.name()), "it is declared twice"));
-        }
-        let value = scope.lookup(output.name()).cloned();
-        if let Some(value) = &value {
-            lowerer.check_declared_type(output, value, "output")?;
-        }
-        lowerer.add_output(output.name(), value)?;
-    }
+    lowerer.add_outputs(&graph.output, &scope)?;
     if !lowerer.refused.is_empty() {
         return Err(Error::Unsupported { nodes: lowerer.refused });
     }
@@ -168,6 +163,22 @@ pub(super) fn lower_model(
 impl<'m> Lowerer<'m> {
     fn error(&self, place: &str, reason: impl Into<String>) -> Error {
         model_error(self.source, place, reason)
+    }
+
+    /// Adds the declared outputs of the model.
+    fn add_outputs(&mut self, outputs: &[ValueInfoProto], scope: &Scope<'m, '_>) -> Result<()> {
+        let mut names = BTreeSet::new();
+        for output in outputs {
+            if !names.insert(output.name()) {
+                return Err(self.error(&format!("output `{}`", output.name()), "it is declared twice"));
+            }
+            let value = scope.lookup(output.name()).cloned();
+            if let Some(value) = &value {
+                self.check_declared_type(output, value, "output")?;
+            }
+            self.add_output(output.name(), value)?;
+        }
+        Ok(())
     }
 
     /// Lowers the nodes of a graph or function in topological order.
@@ -355,7 +366,11 @@ impl<'m> Lowerer<'m> {
         let wanted: Vec<bool> = node.output.iter().map(|o| !o.is_empty()).collect();
         // Opsets 1 to 5: operands that a runtime may overwrite.
         attributes.ignore(&["consumed_inputs"]);
-        let mut call = Call::new(Builder::new(&mut self.graph, name), attributes, opset, operands, &wanted);
+        let moved = moved_operand(node.op_type(), attributes, operands, &wanted, &self.dequantized).cloned();
+        let integers = moved.as_ref().map(|moved| with_first(operands, moved.values));
+        let given = integers.as_deref().unwrap_or(operands);
+        let mut call = Call::new(Builder::new(&mut self.graph, name), attributes, opset, given, &wanted)
+            .with_dequantized(&self.dequantized);
         if domain.is_empty()
             && let Some(known) = shape_eval::apply(node.op_type(), &call)
             && attributes.unread().is_empty()
@@ -363,7 +378,12 @@ impl<'m> Lowerer<'m> {
         {
             return Ok(known.into());
         }
-        let mut outputs = (entry.lower)(&mut call)?;
+        let by_integers =
+            if domain.is_empty() { dequantized::lower(node.op_type(), &mut call)? } else { None };
+        let mut outputs = match by_integers {
+            Some(result) => result.into(),
+            None => (entry.lower)(&mut call)?,
+        };
         if let Some(unread) = attributes.unread().first() {
             return Err(Refused::new(format!("attribute `{unread}` is not supported")));
         }
@@ -373,10 +393,29 @@ impl<'m> Lowerer<'m> {
         if let Some(i) = wanted.iter().enumerate().rposition(|(i, w)| *w && i >= outputs.0.len()) {
             return Err(Refused::new(format!("result {i} is not supported")));
         }
+        let mut known = Vec::new();
+        if let (Some(moved), Some(Value::Node(real))) = (&moved, operands.first()) {
+            let dtype = call.dtype(*real);
+            for value in &mut outputs.0 {
+                if let Value::Node(node) = value {
+                    let values = moved.with_values(*node);
+                    *node = moved.dequantize(&mut call, *node, dtype)?;
+                    known.push((*node, values));
+                }
+            }
+        }
+        if let ("DequantizeLinear", Some(Value::Node(node))) = (node.op_type(), outputs.0.first()) {
+            let values = dequantized::from_operands(&self.graph, operands, attributes);
+            known.extend(values.map(|values| (*node, values)));
+        }
+        self.dequantized.extend(known);
         for value in &mut outputs.0 {
             if let Value::Node(node) = value {
                 self.narrowing.narrow_for_node(&mut self.graph, *node, name)?;
-                *node = self.fold_constant(*node, name)?;
+                // Constants that are dequantized stay integers.
+                if !self.dequantized.contains_key(node) {
+                    *node = self.fold_constant(*node, name)?;
+                }
             }
         }
         Ok(outputs)
@@ -411,4 +450,10 @@ impl<'m> Lowerer<'m> {
         let operands: Vec<&Array> = operands.iter().collect();
         self.graph.op(node).operation().eval(&operands, &shape, &Bindings::new()).ok()
     }
+}
+
+/// Returns the operands of a node with another first operand.
+fn with_first(operands: &[Value], first: NodeId) -> Vec<Value> {
+    let rest = operands.iter().skip(1).cloned();
+    [Value::Node(first)].into_iter().chain(rest).collect()
 }

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use super::attributes::Attributes;
+use super::quantization::Table;
 use super::refused::Refused;
 use super::symbolic_ints::SymbolicInts;
 use super::tensors::{self, Int4Tensor};
@@ -113,9 +114,14 @@ pub(super) struct Call<'a> {
     inputs: &'a [Value],
     /// For each result of the node: true if the model uses the result.
     pub(super) wanted: &'a [bool],
+    /// The dequantized tensors of the graph.
+    pub(super) dequantized: &'a Table,
     /// Indices of the operands that the lowering has read.
     seen: RefCell<BTreeSet<usize>>,
 }
+
+/// The dequantized tensors of a call that needs none.
+static NO_TABLE: Table = Table::new();
 
 impl<'a> Call<'a> {
     pub(super) fn new(
@@ -125,7 +131,12 @@ impl<'a> Call<'a> {
         inputs: &'a [Value],
         wanted: &'a [bool],
     ) -> Self {
-        Self { b, attributes, opset, inputs, wanted, seen: RefCell::default() }
+        Self { b, attributes, opset, inputs, wanted, dequantized: &NO_TABLE, seen: RefCell::default() }
+    }
+
+    /// Returns the call with the dequantized tensors of the graph.
+    pub(super) fn with_dequantized(self, dequantized: &'a Table) -> Self {
+        Self { dequantized, ..self }
     }
 }
 

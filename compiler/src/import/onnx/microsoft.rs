@@ -148,7 +148,7 @@ fn nhwc_conv(call: &mut Call<'_>) -> Lowered {
     let x = move_channels(call, x, true)?;
     let weights = move_channels(call, weights, true)?;
     let bias = call.optional(2)?;
-    let result = super::conv::convolve(call, x, weights, bias, Some(0.0))?;
+    let result = super::conv::convolve(call, x, weights, bias, Some(0))?;
     Ok(move_channels(call, result, false)?.into())
 }
 

@@ -1,21 +1,18 @@
 //! Quantized tensors: `real = (quantized - zero point) * scale`, with scales per tensor, per index of an axis or per
 //! block of an axis.
 //!
-//! Matmuls and convolutions of 8-bit integers stay 8-bit, because devices have dot products of four 8-bit integers.
-//! Zero points are multiplied out: `sum (a - p)(b - q) = sum a b - q sum a - p sum (b - q)`. The last term is constant
-//! if the second operand b is constant. The middle term vanishes if q is zero, which is usual for weights. All sums are
-//! exact modulo 2^32, as ONNX defines.
+//! [`super::integer_sums`] has the matmuls and convolutions of quantized tensors.
 
-use super::conv::convolve;
+use super::integer_sums::{integer_conv, integer_matmul, per_channel, per_row};
 use super::lowering::{Call, Lowered, OpEntry, Value, op};
-use super::matmul::numpy_matmul;
+use super::quantization::same_quantization;
+use super::quantized_operands::{as_scalar, check_zero, subtract_zero_point, zero_point};
 use super::refused::Refused;
 use crate::ir::array::Array;
 use crate::ir::dim::Dim;
 use crate::ir::element::{BinaryFn, UnaryFn};
 use crate::ir::graph::NodeId;
-use crate::ir::op::{Conv, Op, Pad};
-use crate::ir::ops::pad::PadMode;
+use crate::ir::op::Op;
 use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::{DType, normalize_axis};
 
@@ -43,14 +40,6 @@ fn range(dtype: DType) -> Lowered<(f32, f32)> {
             )));
         }
     })
-}
-
-/// Reshapes a value with one element to a scalar; returns other values as they are.
-pub(super) fn as_scalar(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
-    if call.shape(x).iter().all(|d| d.is(1)) {
-        return Ok(call.b.reshape(x, Vec::new())?);
-    }
-    Ok(x)
 }
 
 /// Reshapes or repeats a scale or zero point so that it broadcasts to `x`. The parameter has one number, one number per
@@ -88,12 +77,7 @@ fn broadcast_parameter(call: &mut Call<'_>, parameter: NodeId, x: NodeId) -> Low
 
 /// Quantizes a float tensor that is already divided by its scale: `round(x) + zero point`, clamped to the range of the
 /// type `to`.
-pub(super) fn round_saturating(
-    call: &mut Call<'_>,
-    x: NodeId,
-    zero: Option<NodeId>,
-    to: DType,
-) -> Lowered<NodeId> {
+fn round_saturating(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>, to: DType) -> Lowered<NodeId> {
     let (low, high) = range(to)?;
     let mut value = call.b.unary(UnaryFn::Round, x)?;
     if let Some(zero) = zero {
@@ -117,11 +101,81 @@ pub(super) fn quantize_linear(call: &mut Call<'_>) -> Lowered {
         (Some(zero), None) => call.dtype(zero),
         (None, to) => to.unwrap_or(DType::U8),
     };
+    let concat = match call.b.graph.op(x) {
+        Op::Concat(concat) if call.shape(scale).iter().all(|d| d.is(1)) => Some(concat.clone()),
+        _ => None,
+    };
+    let parts = call.b.graph.operands(x);
+    let Some(concat) = concat.filter(|_| parts.iter().any(|part| call.dequantized.contains_key(part))) else {
+        return Ok(quantize(call, x, scale, zero, to)?.into());
+    };
+    let parts: Vec<NodeId> =
+        parts.into_iter().map(|part| quantize(call, part, scale, zero, to)).collect::<Lowered<_>>()?;
+    Ok(call.add(concat, &parts)?.into())
+}
+
+/// Quantizes a float tensor.
+pub(super) fn quantize(
+    call: &mut Call<'_>,
+    x: NodeId,
+    scale: NodeId,
+    zero: Option<NodeId>,
+    to: DType,
+) -> Lowered<NodeId> {
+    if let Some(values) = same_quantization(call.b.graph, call.dequantized, x, (scale, zero, to)) {
+        call.attributes.ignore(&["axis", "block_size"]);
+        return Ok(values);
+    }
+    if let Some((scale, zero_point)) = known_parameters(call, scale, zero) {
+        call.attributes.ignore(&["axis", "block_size"]);
+        let (low, high) = range(to)?;
+        let x = call.b.cast(x, DType::F32)?;
+        let value = call.b.unary(UnaryFn::Quantize { scale, zero_point, low, high }, x)?;
+        return Ok(call.b.cast(value, to)?);
+    }
     let scale = broadcast_parameter(call, scale, x)?;
     let zero = zero.map(|z| broadcast_parameter(call, z, x)).transpose()?;
     let (x, scale) = (call.b.cast(x, DType::F32)?, call.b.cast(scale, DType::F32)?);
     let scaled = call.b.binary(BinaryFn::Div, x, scale)?;
-    Ok(round_saturating(call, scaled, zero, to)?.into())
+    round_saturating(call, scaled, zero, to)
+}
+
+/// Returns the scale and the zero point of a quantization if both are one known number, which f32 can represent.
+fn known_parameters(call: &Call<'_>, scale: NodeId, zero: Option<NodeId>) -> Option<(f32, f32)> {
+    let one = |array: Array| (array.len() == 1).then(|| array.to_floats().first().copied()).flatten();
+    let scale = one(call.constant(scale)?)?;
+    let zero = match zero {
+        Some(zero) => one(call.constant(zero)?).filter(|zero| zero.abs() < 65536.0)?,
+        None => 0.0,
+    };
+    (scale.is_finite() && scale != 0.0).then_some((scale, zero))
+}
+
+/// Dequantizes integers to floats of type `to`: `(x - zero point) * scale`.
+pub(super) fn dequantize(
+    call: &mut Call<'_>,
+    x: NodeId,
+    scale: NodeId,
+    zero: Option<NodeId>,
+    to: DType,
+) -> Lowered<NodeId> {
+    // Floats represent all integers of 16 bits.
+    let narrow = call.dtype(x).bytes() <= 2;
+    if let Some((scale, zero_point)) = known_parameters(call, scale, zero).filter(|_| narrow) {
+        call.attributes.ignore(&["axis", "block_size"]);
+        let value = call.b.cast(x, DType::F32)?;
+        let value = call.b.unary(UnaryFn::Dequantize { scale, zero_point }, value)?;
+        return Ok(call.b.cast(value, to)?);
+    }
+    let mut value = x;
+    if let Some(zero) = zero {
+        let zero = broadcast_parameter(call, zero, x)?;
+        value = subtract_zero_point(call, value, Some(zero))?;
+    }
+    let scale = broadcast_parameter(call, scale, x)?;
+    let (value, scale) = (call.b.cast(value, DType::F32)?, call.b.cast(scale, DType::F32)?);
+    let value = call.b.binary(BinaryFn::Mul, value, scale)?;
+    Ok(call.b.cast(value, to)?)
 }
 
 pub(super) fn dequantize_linear(call: &mut Call<'_>) -> Lowered {
@@ -131,28 +185,11 @@ pub(super) fn dequantize_linear(call: &mut Call<'_>) -> Lowered {
     }
     let (x, scale) = (call.node(0)?, call.node(1)?);
     let to = call.output_dtype()?.unwrap_or(call.dtype(scale));
-    let mut value = x;
-    if let Some(zero) = call.optional(2)? {
+    let zero = call.optional(2)?;
+    if let Some(zero) = zero {
         check_zero(call, zero, call.dtype(x))?;
-        let zero = broadcast_parameter(call, zero, x)?;
-        value = subtract_zero_point(call, value, Some(zero))?;
     }
-    let scale = broadcast_parameter(call, scale, x)?;
-    let (value, scale) = (call.b.cast(value, DType::F32)?, call.b.cast(scale, DType::F32)?);
-    let value = call.b.binary(BinaryFn::Mul, value, scale)?;
-    Ok(call.b.cast(value, to)?.into())
-}
-
-/// Converts a quantized tensor to i32 and subtracts its zero point.
-pub(super) fn subtract_zero_point(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>) -> Lowered<NodeId> {
-    let x = call.b.cast(x, DType::I32)?;
-    match zero {
-        Some(zero) => {
-            let zero = call.b.cast(zero, DType::I32)?;
-            Ok(call.b.binary(BinaryFn::Sub, x, zero)?)
-        }
-        None => Ok(x),
-    }
+    Ok(dequantize(call, x, scale, zero, to)?.into())
 }
 
 fn dynamic_quantize_linear(call: &mut Call<'_>) -> Lowered {
@@ -184,117 +221,6 @@ pub(super) fn dynamic_scale(call: &mut Call<'_>, x: NodeId) -> Lowered<[NodeId; 
     Ok([y, divisor, point])
 }
 
-/// Returns true if a zero point is absent or known to be zero.
-fn is_zero(call: &Call<'_>, zero: Option<NodeId>) -> bool {
-    let Some(zero) = zero else { return true };
-    let zeros = |a: Array| a.ints().is_ok_and(|v| v.iter().all(|v| *v == 0));
-    call.constant(zero).is_some_and(zeros)
-}
-
-/// Fails unless a zero point has the type of its quantized tensor.
-fn check_zero(call: &Call<'_>, zero: NodeId, quantized: DType) -> Lowered<()> {
-    let dtype = call.dtype(zero);
-    if dtype == quantized {
-        return Ok(());
-    }
-    Err(Refused::new(format!(
-        "the zero point has type {}, but the quantized tensor has type {}",
-        dtype.name(),
-        quantized.name()
-    )))
-}
-
-/// Returns operand `index` as the zero point of a tensor of type `quantized`; `None` if it is absent or known to be
-/// zero.
-pub(super) fn zero_point(call: &mut Call<'_>, index: usize, quantized: DType) -> Lowered<Option<NodeId>> {
-    let zero = call.optional(index)?;
-    if let Some(zero) = zero {
-        check_zero(call, zero, quantized)?;
-    }
-    if is_zero(call, zero) {
-        return Ok(None);
-    }
-    zero.map(|z| as_scalar(call, z)).transpose()
-}
-
-/// Subtracts the zero point from constant weights if the results fit i8. The weights then have no zero point, which is
-/// returned as `None`. Unsigned weights with zero point 128 always fit.
-fn fold_zero_point(
-    call: &mut Call<'_>,
-    weights: NodeId,
-    zero: Option<NodeId>,
-) -> Lowered<(NodeId, Option<NodeId>)> {
-    let Some(point) = zero else { return Ok((weights, None)) };
-    let point = call.constant(point).filter(|p| p.len() == 1);
-    let (Some(array), Some(point)) = (call.constant(weights), point) else { return Ok((weights, zero)) };
-    let point = point.ints()?.first().copied().unwrap_or(0);
-    let values: Vec<i64> = array.ints()?.iter().map(|v| v - point).collect();
-    if values.iter().any(|v| i8::try_from(*v).is_err()) {
-        return Ok((weights, zero));
-    }
-    let weights = call.b.constant(&Array::int(DType::I8, &array.shape, values))?;
-    Ok((weights, None))
-}
-
-/// Fails unless both operands are 8-bit integers.
-fn check_8_bit(call: &Call<'_>, operands: [NodeId; 2]) -> Lowered<()> {
-    for x in operands {
-        if !matches!(call.dtype(x), DType::I8 | DType::U8) {
-            let name = call.dtype(x).name();
-            return Err(Refused::new(format!(
-                "an operand has type {name}; only 8-bit integers are supported"
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Computes `x - factor * y` in i32. The factor may have any integer type.
-fn subtract_scaled(call: &mut Call<'_>, x: NodeId, factor: NodeId, y: NodeId) -> Lowered<NodeId> {
-    let factor = call.b.cast(factor, DType::I32)?;
-    let term = call.b.binary(BinaryFn::Mul, factor, y)?;
-    Ok(call.b.binary(BinaryFn::Sub, x, term)?)
-}
-
-/// Reshapes a vector with one number per matrix row so that it broadcasts over columns; returns other values as they
-/// are.
-pub(super) fn per_row(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
-    match call.shape(x).as_slice() {
-        [rows] => Ok(call.b.reshape(x, vec![rows.clone(), Dim::known(1)])?),
-        _ => Ok(x),
-    }
-}
-
-/// Adds to the graph a matmul of 8-bit integers minus their zero points, in i32. A zero point is one number, a vector
-/// with one number per row of the first or per column of the second operand, or a tensor of the operand's rank.
-pub(super) fn integer_matmul(
-    call: &mut Call<'_>,
-    [a, b]: [NodeId; 2],
-    [zero_a, zero_b]: [Option<NodeId>; 2],
-) -> Lowered<NodeId> {
-    check_8_bit(call, [a, b])?;
-    let (rank_a, rank_b) = (call.rank(a), call.rank(b));
-    if rank_a < 2 || rank_b < 2 {
-        // Vectors are rare and small; no expansion is needed.
-        let (a, b) = (subtract_zero_point(call, a, zero_a)?, subtract_zero_point(call, b, zero_b)?);
-        return numpy_matmul(call, a, b);
-    }
-    let zero_a = zero_a.map(|zero| per_row(call, zero)).transpose()?;
-    let (b, zero_b) = fold_zero_point(call, b, zero_b)?;
-    let mut result = numpy_matmul(call, a, b)?;
-    if let Some(zero) = zero_b {
-        let wide = call.b.cast(a, DType::I32)?;
-        let sums = call.b.reduce(ReduceKind::Sum, wide, vec![rank_a - 1], true)?;
-        result = subtract_scaled(call, result, zero, sums)?;
-    }
-    if let Some(zero) = zero_a {
-        let columns = subtract_zero_point(call, b, zero_b)?;
-        let sums = call.b.reduce(ReduceKind::Sum, columns, vec![rank_b - 2], true)?;
-        result = subtract_scaled(call, result, zero, sums)?;
-    }
-    Ok(result)
-}
-
 fn matmul_integer(call: &mut Call<'_>) -> Lowered {
     let operands = [call.node(0)?, call.node(1)?];
     let [a, b] = operands.map(|x| call.dtype(x));
@@ -323,7 +249,8 @@ fn requantized(call: &mut Call<'_>, sum: NodeId, scale: NodeId) -> Lowered<NodeI
     let zero = zero_point(call, 7, to)?;
     let sum = call.b.cast(sum, DType::F32)?;
     let scaled = call.b.binary(BinaryFn::Mul, sum, scale)?;
-    round_saturating(call, scaled, zero, to)
+    let one = call.b.scalar(DType::F32, 1.0)?;
+    quantize(call, scaled, one, zero, to)
 }
 
 fn q_linear_matmul(call: &mut Call<'_>) -> Lowered {
@@ -335,153 +262,6 @@ fn q_linear_matmul(call: &mut Call<'_>) -> Lowered {
     let first = per_row(call, first)?;
     let scale = combined_scale(call, [first, second])?;
     Ok(requantized(call, sum, scale)?.into())
-}
-
-/// Reshapes a vector with one number per output channel so that it broadcasts to a result of rank `rank`.
-fn per_channel(call: &mut Call<'_>, x: NodeId, rank: usize) -> Lowered<NodeId> {
-    match call.shape(x).as_slice() {
-        [channels] if !channels.is(1) => {
-            let mut shape = vec![Dim::known(1); rank - 1];
-            shape[0] = channels.clone();
-            Ok(call.b.reshape(x, shape)?)
-        }
-        _ => as_scalar(call, x),
-    }
-}
-
-/// Adds to the graph a tensor of ones with the given type and shape.
-fn ones(call: &mut Call<'_>, dtype: DType, shape: Vec<Dim>) -> Lowered<NodeId> {
-    let one = call.b.scalar(dtype, 1.0)?;
-    Ok(call.b.expand(one, shape)?)
-}
-
-/// Adds to the graph a convolution of 8-bit integers minus their zero points, in i32. The input's zero point is one
-/// number; the filters' zero point is one number, or one per filter. Padding has the value of the input's zero point.
-fn integer_conv(
-    call: &mut Call<'_>,
-    [x, w]: [NodeId; 2],
-    [zero_x, zero_w]: [Option<NodeId>; 2],
-) -> Lowered<NodeId> {
-    check_8_bit(call, [x, w])?;
-    let (w, zero_w) = fold_zero_point(call, w, zero_w)?;
-    let known = zero_x.and_then(|zero| call.constant(zero)).filter(|zero| zero.len() == 1);
-    let outside = match (&known, zero_x) {
-        (Some(zero), _) => zero.ints()?.first().map(|v| *v as f64),
-        (None, Some(_)) => None,
-        (None, None) => Some(0.0),
-    };
-    let plain = convolve(call, x, w, None, outside)?;
-    let rank = call.rank(plain);
-    let zero_w = zero_w.map(|zero| per_channel(call, zero, rank)).transpose()?;
-    let Op::Conv(conv) = call.b.graph.op(plain).clone() else {
-        return Err(Refused::new("the integer convolution did not become a Conv node of the graph"));
-    };
-    let x = call.b.graph.operands(plain).first().copied().unwrap_or(x);
-    let padded = conv.pads_begin.iter().chain(&conv.pads_end).any(|p| *p > 0);
-    // Pad with a known zero point first. Its contribution is then the same at every position.
-    let (x, conv, mut result) = match known {
-        Some(zero) if padded => {
-            let value = zero.ints()?.first().copied().unwrap_or(0) as f64;
-            let (none, mut inside) = (vec![0; rank - 2], conv.clone());
-            let around = |pads: &[usize]| [&[0, 0], pads].concat().into_iter().map(Dim::from).collect();
-            let (before, after) = (around(&conv.pads_begin), around(&conv.pads_end));
-            let x = call.add(Pad { mode: PadMode::Constant, before, after, value }, &[x])?;
-            (inside.pads_begin, inside.pads_end) = (none.clone(), none);
-            let result = call.add(inside.clone(), &[x, w])?;
-            (x, inside, result)
-        }
-        _ => (x, conv, plain),
-    };
-    if let Some(zero) = zero_w {
-        let sums = window_sums(call, &conv, [x, w])?;
-        result = subtract_scaled(call, result, zero, sums)?;
-    }
-    if let Some(zero) = zero_x {
-        let sums = filter_sums(call, &conv, [x, w], zero_w)?;
-        result = subtract_scaled(call, result, zero, sums)?;
-    }
-    Ok(result)
-}
-
-/// Returns true if f32 can hold the sums over the windows of an 8-bit convolution exactly, because they are below 2^24.
-fn exact_in_floats(call: &Call<'_>, w: NodeId) -> bool {
-    let terms = call.shape(w).iter().skip(1).try_fold(1i64, |n, d| n.checked_mul(d.as_known()?));
-    terms.is_some_and(|terms| terms.saturating_mul(255) < 1 << 24)
-}
-
-/// Computes the sums of an image's elements over the windows of a convolution, one sum per channel group and output
-/// position.
-fn window_sums(call: &mut Call<'_>, conv: &Conv, [x, w]: [NodeId; 2]) -> Lowered<NodeId> {
-    let mut filter = call.shape(w);
-    if conv.group == 1 {
-        filter[0] = Dim::known(1);
-    }
-    if !exact_in_floats(call, w) {
-        let filter = ones(call, DType::U8, filter)?;
-        return call.add(conv.clone(), &[x, filter]);
-    }
-    // Sum over the channels of each group first, so that the convolution has one channel per group.
-    let groups = Dim::from(conv.group);
-    let (mut split, mut merged) = (call.shape(x), call.shape(x));
-    let rest = split.split_off(2);
-    split[1] = groups.clone();
-    split.push(filter[1].clone());
-    split.extend(rest);
-    merged[1] = groups;
-    let wide = call.b.cast(x, DType::I32)?;
-    let wide = call.b.reshape(wide, split)?;
-    let planes = call.b.reduce(ReduceKind::Sum, wide, vec![2], false)?;
-    let planes = call.b.reshape(planes, merged)?;
-    let planes = call.b.cast(planes, DType::F32)?;
-    filter[1] = Dim::known(1);
-    let filter = ones(call, DType::F32, filter)?;
-    let sums = call.add(conv.clone(), &[planes, filter])?;
-    Ok(call.b.cast(sums, DType::I32)?)
-}
-
-/// Computes sums of a convolution's filter elements minus their zero points. A sum covers the taps that lie in the
-/// image, not in the padding.
-fn filter_sums(
-    call: &mut Call<'_>,
-    conv: &Conv,
-    [x, w]: [NodeId; 2],
-    zero: Option<NodeId>,
-) -> Lowered<NodeId> {
-    let rank = call.rank(w);
-    let per_filter = |call: &mut Call<'_>| match zero {
-        Some(zero) if call.rank(zero) > 0 => {
-            let mut shape = vec![Dim::known(1); rank];
-            shape[0] = call.shape(zero)[0].clone();
-            call.b.reshape(zero, shape).map(Some)
-        }
-        other => Ok(other),
-    };
-    let inside = conv.pads_begin.iter().chain(&conv.pads_end).all(|p| *p == 0);
-    if inside {
-        let zero = per_filter(call)?;
-        let filters = subtract_zero_point(call, w, zero)?;
-        let sums = call.b.reduce(ReduceKind::Sum, filters, (1..rank).collect(), false)?;
-        return per_channel(call, sums, rank);
-    }
-    let mut shape = call.shape(x);
-    shape[0] = Dim::known(1);
-    if exact_in_floats(call, w) {
-        // Sum the filters over their channels, and convolve one channel of ones with them.
-        shape[1] = Dim::known(1);
-        let zero = per_filter(call)?;
-        let filters = subtract_zero_point(call, w, zero)?;
-        let filters = call.b.reduce(ReduceKind::Sum, filters, vec![1], true)?;
-        let filters = call.b.cast(filters, DType::F32)?;
-        let image = ones(call, DType::F32, shape)?;
-        let sums = call.add(Conv { group: 1, ..conv.clone() }, &[image, filters])?;
-        return Ok(call.b.cast(sums, DType::I32)?);
-    }
-    let image = ones(call, DType::U8, shape)?;
-    let sums = call.add(conv.clone(), &[image, w])?;
-    let Some(zero) = zero else { return Ok(sums) };
-    let filter = ones(call, DType::U8, call.shape(w))?;
-    let counts = call.add(conv.clone(), &[image, filter])?;
-    subtract_scaled(call, sums, zero, counts)
 }
 
 fn conv_integer(call: &mut Call<'_>) -> Lowered {

@@ -1,11 +1,10 @@
 //! Quantized operators of com.microsoft, which onnxruntime's quantization tools write. Matmuls use integers, as in
-//! [`super::quantize`]. All other operators dequantize, compute in floats and quantize again.
+//! [`super::integer_sums`]. All other operators dequantize, compute in floats and quantize again.
 
+use super::integer_sums::{integer_matmul, per_row};
 use super::lowering::{Call, Lowered, OpEntry, microsoft};
-use super::quantize::{
-    as_scalar, dequantize_linear, dynamic_scale, integer_matmul, per_row, quantize_linear, round_saturating,
-    subtract_zero_point, zero_point,
-};
+use super::quantize::{dequantize, dequantize_linear, dynamic_scale, quantize, quantize_linear};
+use super::quantized_operands::{as_scalar, zero_point};
 use super::refused::Refused;
 use crate::ir::dim::Dim;
 use crate::ir::element::{BinaryFn, UnaryFn};
@@ -34,9 +33,7 @@ fn dequantized(call: &mut Call<'_>, x: usize) -> Lowered<NodeId> {
     let (value, scale) = (call.node(x)?, call.node(x + 1)?);
     let zero = zero_point(call, x + 2, call.dtype(value))?;
     let scale = as_scalar(call, scale)?;
-    let value = subtract_zero_point(call, value, zero)?;
-    let (value, scale) = (call.b.cast(value, DType::F32)?, call.b.cast(scale, DType::F32)?);
-    Ok(call.b.binary(BinaryFn::Mul, value, scale)?)
+    dequantize(call, value, scale, zero, DType::F32)
 }
 
 /// Quantizes a float value. The operand with index `scale` is its scale, the operand after it the zero point. Without a
@@ -47,9 +44,7 @@ fn quantized(call: &mut Call<'_>, value: NodeId, scale: usize) -> Lowered<NodeId
     let to = call.dtype(like);
     let zero = zero_point(call, scale + 1, to)?;
     let step = as_scalar(call, step)?;
-    let step = call.b.cast(step, DType::F32)?;
-    let value = call.b.binary(BinaryFn::Div, value, step)?;
-    round_saturating(call, value, zero, to)
+    quantize(call, value, step, zero, to)
 }
 
 fn binary(call: &mut Call<'_>, f: BinaryFn) -> Lowered {
@@ -104,10 +99,10 @@ fn concat(call: &mut Call<'_>) -> Lowered {
     let inputs: Vec<NodeId> =
         (2..call.operand_count()).step_by(3).map(|at| dequantized(call, at)).collect::<Lowered<_>>()?;
     let rank = inputs.first().map_or(0, |x| call.rank(*x));
-    let value = call.add(Concat { axis: normalize_axis(axis, rank)? }, &inputs)?;
     let step = as_scalar(call, step)?;
-    let value = call.b.binary(BinaryFn::Div, value, step)?;
-    Ok(round_saturating(call, value, zero, to)?.into())
+    let parts: Vec<NodeId> =
+        inputs.into_iter().map(|x| quantize(call, x, step, zero, to)).collect::<Lowered<_>>()?;
+    Ok(call.add(Concat { axis: normalize_axis(axis, rank)? }, &parts)?.into())
 }
 
 /// Transposes a matrix if the attribute `attribute` of the node is 1.

@@ -6,7 +6,7 @@
 
 use super::elementwise::typed_binary;
 use super::lowering::{Call, Lowered, OpEntry, Outputs, Value, microsoft, op};
-use super::quantize::subtract_zero_point;
+use super::quantized_operands::subtract_zero_point;
 use super::refused::Refused;
 use crate::ir::dim::Dim;
 use crate::ir::element::{BinaryFn, UnaryFn};

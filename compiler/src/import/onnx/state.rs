@@ -43,7 +43,14 @@ fn causal_conv(call: &mut Call<'_>) -> Lowered {
         None => zeros(call, dtype, vec![batch.clone(), channels.clone(), before.clone()])?,
     };
     let all = call.add(Concat { axis: 2 }, &[past, x])?;
-    let conv = Conv { strides: vec![1], dilations: vec![1], pads_begin: vec![0], pads_end: vec![0], group };
+    let conv = Conv {
+        strides: vec![1],
+        dilations: vec![1],
+        pads_begin: vec![0],
+        pads_end: vec![0],
+        group,
+        zero_point: 0,
+    };
     let mut operands = vec![all, weights];
     operands.extend(call.optional(2)?);
     let mut result = call.add(conv, &operands)?;

@@ -80,8 +80,10 @@ fn unary(f: UnaryFn, x: f64) -> f64 {
                 _ => 0.0,
             }
         }
-        UnaryFn::Clip { low, high } => clip(x, f64::from(low), f64::from(high)),
+        UnaryFn::Clip { low, high } => clip(x, low.into(), high.into()),
         UnaryFn::Affine { scale, shift } => x * f64::from(scale) + f64::from(shift),
+        UnaryFn::Quantize { scale, zero_point, low, high } => quantize(x, [scale, zero_point, low, high]),
+        UnaryFn::Dequantize { scale, zero_point } => ((x as f32 - zero_point) * scale).into(),
         UnaryFn::Not => flag(x == 0.0),
         // Bitwise functions are not defined for floats; the type check refuses them.
         UnaryFn::BitNot => x,
@@ -90,6 +92,12 @@ fn unary(f: UnaryFn, x: f64) -> f64 {
             flag(x.is_infinite() && if x > 0.0 { positive } else { negative })
         }
     }
+}
+
+/// Quantizes a number with f32 arithmetic, as devices do.
+fn quantize(x: f64, [scale, zero_point, low, high]: [f32; 4]) -> f64 {
+    let quantized = (x as f32 / scale).round_ties_even() + zero_point;
+    clip(quantized.into(), low.into(), high.into())
 }
 
 /// Applies an element function to an integer or bool of the given type. Functions that are only defined for floats are
@@ -298,6 +306,11 @@ mod tests {
         close(UnaryFn::Sigmoid, -200.0, 0.0);
         close(UnaryFn::Swish { alpha: 1.0 }, -200.0, 0.0);
         close(UnaryFn::Affine { scale: 2.0, shift: 1.0 }, 3.0, 7.0);
+        let quantize = UnaryFn::Quantize { scale: 0.5, zero_point: 3.0, low: 0.0, high: 255.0 };
+        for (x, quantized) in [(1.25, 5.0), (1.75, 7.0), (-9.0, 0.0), (1e6, 255.0)] {
+            close(quantize, x, quantized);
+        }
+        close(UnaryFn::Dequantize { scale: 0.5, zero_point: 3.0 }, 8.0, 2.5);
         close(UnaryFn::Clip { low: 5.0, high: 3.0 }, 4.0, 3.0);
         close(UnaryFn::IsInf { negative: true, positive: false }, f32::NEG_INFINITY, 1.0);
         close(UnaryFn::IsInf { negative: true, positive: false }, f32::INFINITY, 0.0);

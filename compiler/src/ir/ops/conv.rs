@@ -12,7 +12,7 @@ use crate::error::OpError;
 use crate::ir::array::{Array, Data, count, unravel};
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
-use crate::ir::tensor::TensorDesc;
+use crate::ir::tensor::{DType, TensorDesc};
 
 /// Convolution of `x [N, C, spatial..]` with weights `[O, C / group, kernel..]` and an optional bias `[O]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +27,13 @@ pub struct Conv {
     pub pads_end: Vec<usize>,
     /// Number of channel groups of the convolution.
     pub group: usize,
+    /// Zero point of the input: the number that is subtracted from its elements before the convolution. 0 for floats.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub zero_point: i64,
+}
+
+fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 impl Conv {
@@ -52,6 +59,21 @@ impl Conv {
     }
 }
 
+impl Conv {
+    /// Fails unless the zero point is a number of the input's type, which must then be an 8-bit integer.
+    fn check_zero_point(&self, x: &TensorDesc) -> Result<(), OpError> {
+        let range = match x.dtype {
+            DType::I8 => -128..=127,
+            DType::U8 => 0..=255,
+            _ => 0..=0,
+        };
+        if range.contains(&self.zero_point) {
+            return Ok(());
+        }
+        Err(OpError::new(format!("{} is not a zero point of the input {x}", self.zero_point)))
+    }
+}
+
 impl Operation for Conv {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
         let x = check::operands(inputs, 2..=3)?;
@@ -60,6 +82,7 @@ impl Operation for Conv {
         if dtype == x.dtype {
             check::float(x, "the input")?;
         }
+        self.check_zero_point(x)?;
         let windows = self.windows(x, w)?;
         let ([batch, channels, spatial @ ..], [filters, per_group, ..]) =
             (x.shape.as_slice(), w.shape.as_slice())
@@ -107,7 +130,8 @@ impl Operation for Conv {
                 }
                 _ => {
                     let bias = bias.map(|b| b.ints()).transpose()?;
-                    Data::Int(self.convolve((x, x.ints()?), (w, w.ints()?), bias, out)?)
+                    let centered: Vec<i64> = x.ints()?.iter().map(|v| v - self.zero_point).collect();
+                    Data::Int(self.convolve((x, &centered), (w, w.ints()?), bias, out)?)
                 }
             })
         })
@@ -274,6 +298,7 @@ mod tests {
                     pads_begin: begin.to_vec(),
                     pads_end: begin.iter().map(|p| p + 1).collect(),
                     group,
+                    zero_point: 0,
                 };
                 let (x, w) = (random(DType::F32, x, 1), random(DType::F32, w, 2));
                 let bias = random(DType::F32, &w.shape[..1], 3);
@@ -299,11 +324,21 @@ mod tests {
         let x = ints(DType::U8, &[1, 1, 4], &[255, 0, 255, 255]);
         let w = ints(DType::I8, &[2, 1, 3], &[-128, 5, -128, 127, 127, 127]);
         let bias = ints(DType::I32, &[2], &[1000, -1000]);
-        let conv =
-            Conv { strides: vec![1], dilations: vec![1], pads_begin: vec![1], pads_end: vec![0], group: 1 };
+        let conv = Conv {
+            strides: vec![1],
+            dilations: vec![1],
+            pads_begin: vec![1],
+            pads_end: vec![0],
+            group: 1,
+            zero_point: 0,
+        };
         let y = conv.eval(&[&x, &w, &bias], &[1, 2, 3], &Bindings::new()).unwrap();
         assert_eq!(y.dtype, DType::I32);
         assert_eq!(y.ints().unwrap(), [2275, -64280, -30365, 31385, 63770, 63770]);
+        // Padding is zero after the zero point is subtracted.
+        let conv = Conv { zero_point: 255, ..conv };
+        let y = conv.eval(&[&x, &w, &bias], &[1, 2, 3], &Bindings::new()).unwrap();
+        assert_eq!(y.ints().unwrap(), [1000 + 255 * 128, -275, 33640, -33385, -33385, -33385]);
     }
 
     fn conv(stride: usize, group: usize) -> Conv {
@@ -313,6 +348,7 @@ mod tests {
             pads_begin: vec![1; 2],
             pads_end: vec![1; 2],
             group,
+            zero_point: 0,
         }
     }
 

@@ -260,6 +260,7 @@ mod tests {
                 pads_begin: pad.to_vec(),
                 pads_end: pad.iter().rev().copied().collect(),
                 group,
+                zero_point: 0,
             };
             let (x, w) = (random(DType::F32, x, 1), random(DType::F32, w, 2));
             let descs =

@@ -44,7 +44,14 @@ impl SeparableConv {
     /// Returns the attributes of a pointwise convolution over `axes` spatial axes.
     pub fn pointwise(axes: usize) -> Conv {
         let (ones, zeros) = (vec![1; axes], vec![0; axes]);
-        Conv { strides: ones.clone(), dilations: ones, pads_begin: zeros.clone(), pads_end: zeros, group: 1 }
+        Conv {
+            strides: ones.clone(),
+            dilations: ones,
+            pads_begin: zeros.clone(),
+            pads_end: zeros,
+            group: 1,
+            zero_point: 0,
+        }
     }
 
     fn operands<'a, T>(&self, inputs: &[&'a T]) -> Result<Operands<'a, T>, OpError> {
@@ -125,8 +132,14 @@ mod tests {
     use crate::ir::tensor::{DType, TensorDesc};
 
     fn op(group: usize, bias: bool) -> SeparableConv {
-        let depthwise =
-            Conv { strides: vec![1], dilations: vec![1], pads_begin: vec![1], pads_end: vec![0], group };
+        let depthwise = Conv {
+            strides: vec![1],
+            dilations: vec![1],
+            pads_begin: vec![1],
+            pads_end: vec![0],
+            group,
+            zero_point: 0,
+        };
         let add =
             EpilogueStep { element: Element::Binary(BinaryFn::Add), args: vec![Arg::Step(0), Arg::Input(3)] };
         let relu = EpilogueStep { element: Element::Unary(UnaryFn::Relu), args: vec![Arg::Step(1)] };

@@ -9,8 +9,9 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Conv, Op};
 use crate::kernels::cost::Parameters;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::coop::{self, Panels, SecondOperand, sign_correction};
+use crate::kernels::shared::coop::{self, Panels, SecondOperand};
 use crate::kernels::shared::pixels::{Image, PixelRows, load_image, pixel_rows, row_coordinates};
+use crate::kernels::shared::sum_correction::declare_sum_correction;
 use crate::kernels::shared::window::{Windows, constant, fits, known, with_bias};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
@@ -129,8 +130,8 @@ fn launches(problem: &Problem<'_>, config: coop::Config) -> Result<Vec<LaunchDra
     shader.constant("ROWS_FIRST", problem.result.is_slices4());
     let n = problem.result.shape[1].clone();
     let weights = Dim::from(shape.windows.taps() * shape.channels);
-    // Taps outside the image are zero, so the sign correction uses the sums of whole filters everywhere.
-    sign_correction::declare_sign_correction(&mut shader, [&n, &weights], true)?;
+    // Taps outside the image have the value of the zero point, so the correction uses the sums of whole filters everywhere.
+    declare_sum_correction(&mut shader, [&n, &weights], true)?;
     let flops = product(&problem.result.shape).mul(&weights).scale(2);
     let k8 = depth8(&shape);
     let sizes = [&shape.rows.m, &n, &k8];

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
-use crate::ir::op::Op;
+use crate::ir::op::{Conv, Op};
 use crate::ir::tensor::DType;
 use crate::kernels::cost::{Estimate, Parameters, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
@@ -124,7 +124,15 @@ fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<LaunchDr
     windows.declare_sizes(&mut shader, &[0, 1, 2], [&source, &result]);
     let rank = problem.result.rank();
     let at = Coordinates::element(axes(rank, "b", "c", ["z", "y", "x"]));
-    shader.read("src", "b: u32, c: u32, z: u32, y: u32, x: u32", "", 0, &at);
+    let params = "b: u32, c: u32, z: u32, y: u32, x: u32";
+    match problem.op {
+        Op::Conv(Conv { zero_point, .. }) if *zero_point != 0 => {
+            let stored = shader.read_fn("src_stored", params, "", 0, &at, false);
+            let value = format!("i32(src_stored(b, c, z, y, x)) - ({zero_point})");
+            shader.replace("src", format!("{stored}fn src({params}) -> i32 {{ return {value}; }}\n"));
+        }
+        _ => shader.read("src", params, "", 0, &at),
+    }
     let at = if transposed {
         let first = shader.dim(&outputs.floor_div(group));
         Coordinates::element(axes(rank, "(first + i)", &format!("(o % {first})"), ["z", "y", "x"]))

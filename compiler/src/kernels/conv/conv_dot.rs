@@ -9,6 +9,7 @@ use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::dot::Signs;
 use crate::kernels::shared::pixels::{Image, load_image};
 use crate::kernels::shared::pixels::{PixelRows, pixel_rows, row_coordinates};
+use crate::kernels::shared::sum_correction::Correction;
 use crate::kernels::shared::tiled_dot;
 use crate::kernels::shared::window::{Windows, constant, fits, known, with_bias};
 use crate::kernels::shared::words::word_read;
@@ -113,9 +114,17 @@ fn launches(problem: &Problem<'_>, config: tiled_dot::Config) -> Result<Vec<Laun
     coordinates[1] = "n4".into();
     let pixel = shape.rows.all_images.then(|| "row".to_string());
     let at = Coordinates { axes: coordinates, lanes: Some(1), pixel, vec4_index: None };
-    shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &at)?;
-    let taps = Dim::from(shape.windows.taps() * shape.channels);
-    let flops = product(&problem.result.shape).mul(&taps).scale(2);
+    let weights = Dim::from(shape.windows.taps() * shape.channels);
+    let params = "batch: u32, row: u32, n4: u32";
+    match Correction::bind(&mut shader, [&n, &weights], true, false)? {
+        Some(correction) => {
+            let store = shader.write_fn("store_corrected", params, &prelude, &at, false)?;
+            let call = format!("store_corrected(batch, row, n4, v + {})", correction.vec4());
+            shader.replace("store", format!("{store}fn store({params}, v: vec4<i32>) {{ {call}; }}\n"));
+        }
+        None => shader.write("store", params, &prelude, &at)?,
+    }
+    let flops = product(&problem.result.shape).mul(&weights).scale(2);
     let sizes = [&shape.rows.m, &n, &depth(&shape)];
     let grid = tiled_dot::declare_matmul(&mut shader, config, shape.signs, &shape.rows.batch, sizes);
     Ok(vec![shader.finish("conv_dot", KERNEL.wgsl, grid, flops)])

@@ -1,16 +1,18 @@
-//! `depthwise.wgsl`: depthwise convolution, with one constant filter per channel.
+//! `depthwise.wgsl`: depthwise convolution, with one constant filter per channel. The sums of 8-bit integers are
+//! computed as floats, which hold them exactly.
 
 use serde::Deserialize;
 
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Constant, Conv, Op};
-use crate::ir::tensor::DeviceType;
+use crate::ir::tensor::{DType, DeviceType};
 use crate::kernels::cost::{Estimate, Parameters, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, grid, group_shape, known, with_bias,
 };
+use crate::shader::access::Coordinates;
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::CHW_C4;
 use crate::shader::problem::Problem;
@@ -61,6 +63,9 @@ impl Parameters for Params {
 /// Numbers of pixels per invocation that are tried.
 const BLOCKS: &[u32] = &[1, 2, 4];
 
+/// Largest magnitude of an 8-bit integer minus its zero point, times an 8-bit integer.
+const MAX_PRODUCT: i64 = 255 * 255;
+
 /// Maximum number of vec4s of an image line that an invocation holds in registers.
 pub(super) const MAX_SPAN: usize = 24;
 
@@ -68,8 +73,10 @@ fn windows(op: &Conv, problem: &Problem<'_>) -> Option<Windows> {
     let filters = constant(problem, 1)?;
     let channels = known(&problem.result.shape[1])?;
     let one_each = op.group == channels && filters.shape[..2] == [channels, 1];
-    let fitting = (3..=5).contains(&problem.result.rank()) && problem.computed.is_float();
-    if one_each && fitting { Windows::from_conv(op, problem) } else { None }
+    let windows = Windows::from_conv(op, problem).filter(|_| one_each)?;
+    let exact = problem.computed == DType::I32 && windows.taps() as i64 * MAX_PRODUCT < 1 << 24;
+    let fitting = (3..=5).contains(&problem.result.rank()) && (problem.computed.is_float() || exact);
+    fitting.then_some(windows)
 }
 
 /// Returns the number of input pixels of a line that the windows of `block` neighboring output pixels cover.
@@ -154,6 +161,22 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     out
 }
 
+/// Replaces the hooks `src` and `store`, which read and store four channels of a pixel as floats.
+fn declare_pixels(shader: &mut Shader<'_>, op: &Conv, at: &Coordinates) -> Result<(), OpError> {
+    let params = "b: u32, z: u32, y: u32, x: u32, s: u32";
+    if shader.problem.computed.is_float() {
+        shader.read("src", params, "", 0, at);
+        return shader.write("store", params, "", at);
+    }
+    let stored = shader.read_fn("src_stored", params, "", 0, at, false);
+    let value = format!("vec4<f32>(vec4<i32>(src_stored(b, z, y, x, s)) - vec4<i32>({}))", op.zero_point);
+    shader.replace("src", format!("{stored}fn src({params}) -> vec4<f32> {{ return {value}; }}\n"));
+    let sums = shader.write_fn("store_sums", params, "", at, false)?;
+    let call = "store_sums(b, z, y, x, s, vec4<i32>(v))";
+    shader.replace("store", format!("{sums}fn store({params}, v: vec4<f32>) {{ {call}; }}\n"));
+    Ok(())
+}
+
 fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
     let windows = windows(op, problem)
@@ -176,13 +199,12 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, O
     windows.declare_image(&mut shader, &[0, 1, 2]);
     shader.constant("DEEP", windows.deep(problem.result.rank()));
     let at = windows.vec4_channels(problem.result.rank(), "b", "s", ["z", "y", "x"]);
-    shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
+    declare_pixels(&mut shader, op, &at)?;
     let vector = shader.packed_vector_at(pack(filters, problem.operands[1].dtype.on_device()), "s", "tap");
     shader.replace(
         "weight",
         format!("fn weight(s: u32, tap: u32) -> vec4<f32> {{ return vec4<f32>({vector}); }}\n"),
     );
-    shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
     let grid = grid(blocks(problem, &windows, block), [gx, gy], 1);
     let flops = problem.result.elements().mul(&Dim::from(windows.taps())).scale(2);
     Ok(vec![shader.finish("depthwise", KERNEL.wgsl, grid, flops)])

@@ -6,10 +6,11 @@ use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{MatMul, Op};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::coop::{self, Panels, SecondOperand, sign_correction};
+use crate::kernels::shared::coop::{self, Panels, SecondOperand};
 use crate::kernels::shared::dot::ConstantMatrices;
 use crate::kernels::shared::matmul_sizes::{MatMulSizes, batch_axes, matmul_sizes, operand_batch};
 use crate::kernels::shared::quantized::QuantizedColumns;
+use crate::kernels::shared::sum_correction::{declare_sum_correction, needs_sign_correction};
 use crate::kernels::shared::window::fits;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
@@ -46,7 +47,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let panels = panels(op, problem);
     let direct_b = panels.as_ref().is_some_and(|panels| panels.has_whole_fragments(problem));
     // The sign correction needs a constant with one matrix for all batches, or one for each.
-    if panels.is_none() && coop::sign_correction::needs_sign_correction(problem) {
+    if panels.is_none() && needs_sign_correction(problem) {
         return Vec::new();
     }
     coop::tile_candidates(
@@ -76,7 +77,7 @@ fn launches(problem: &Problem<'_>, config: coop::Config) -> Result<Vec<LaunchDra
     };
     let function = coop::vec8_read(&mut shader, "load_a", "batch: u32, row: u32, k8: u32", &prelude, 0, &at)?;
     shader.replace("load_a", function);
-    sign_correction::declare_sign_correction(&mut shader, [&n, &k], op.trans_b)?;
+    declare_sum_correction(&mut shader, [&n, &k], op.trans_b)?;
     let second = match panels(op, problem) {
         Some(panels) => SecondOperand::Panels(panels),
         None => match QuantizedColumns::from_matmul(op, problem) {

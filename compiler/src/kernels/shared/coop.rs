@@ -1,7 +1,6 @@
 //! Matmuls and convolutions on matrix units with `coop.wgsl`: declaration of the knobs and of the second operand.
 
 mod matrix_shapes;
-pub(crate) mod sign_correction;
 mod tiles;
 mod vec8;
 

@@ -14,6 +14,7 @@ pub(crate) mod preludes;
 pub(crate) mod quantized;
 pub(crate) mod residual_rows;
 pub(crate) mod subgroup_sums;
+pub(crate) mod sum_correction;
 pub(crate) mod tiled;
 pub(crate) mod tiled_dot;
 pub(crate) mod window;

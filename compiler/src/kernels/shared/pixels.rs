@@ -60,9 +60,29 @@ pub(crate) struct Image<'s> {
     pub(crate) group_type: &'static str,
 }
 
+impl Image<'_> {
+    /// Returns WGSL of a function, if one is needed, and the expression of a channel group outside the image. Its
+    /// elements are the zero point of the image.
+    fn outside(&self) -> (String, String) {
+        let (ty, byte) = (self.group_type, self.op.zero_point as u8);
+        let word = u32::from_le_bytes([byte; 4]);
+        match (self.op.zero_point, ty) {
+            (0, _) => (String::new(), format!("{ty}()")),
+            (_, "u32") => (String::new(), format!("{word:#010x}u")),
+            // A variable, because a constant expression must not be a float that is no number.
+            _ => (
+                format!(
+                    "fn outside() -> {ty} {{\n    var words = vec2<u32>({word:#010x}u);\n    return bitcast<{ty}>(words);\n}}\n"
+                ),
+                "outside()".to_string(),
+            ),
+        }
+    }
+}
+
 /// Returns the WGSL function `name(batch, row, k)`, which reads the image for an implicit GEMM. `row` is the index of a
-/// pixel; `k` is the tap times the number of channel groups, plus the channel group. The function returns zeros outside
-/// the image. The tuple holds the result of [`row_coordinates`]: statements, and the coordinates of a row. `read` creates
+/// pixel; `k` is the tap times the number of channel groups, plus the channel group. The function returns the zero point
+/// of the image outside the image. The tuple holds the result of [`row_coordinates`]: statements, and the coordinates of a row. `read` creates
 /// a reading function from a name, parameters, statements and coordinates.
 pub(crate) fn load_image(
     shader: &mut Shader<'_>,
@@ -72,6 +92,7 @@ pub(crate) fn load_image(
     read: impl Fn(&mut Shader<'_>, &str, &str, &str, &Coordinates) -> Result<String, OpError>,
 ) -> Result<String, OpError> {
     let Image { op, windows, rows, groups, group_type } = image;
+    let (outside_function, outside) = image.outside();
     let rank = shader.problem.result.rank();
     let first = 5 - rank;
     let padded = windows.begin != [0; 3] || windows.end != [0; 3];
@@ -116,9 +137,11 @@ pub(crate) fn load_image(
         let clamped: String =
             names[first..].iter().map(|n| format!("    {n} = select(0u, {n}, inside);\n")).collect();
         format!(
-            "    let inside = {};\n{clamped}    return select({group_type}(), {call}, inside);\n",
+            "    let inside = {};\n{clamped}    return select({outside}, {call}, inside);\n",
             inside.join(" && ")
         )
     };
-    Ok(format!("{load_pixel}fn {name}({params}) -> {group_type} {{\n{prelude}{body}{result}}}\n"))
+    Ok(format!(
+        "{load_pixel}{outside_function}fn {name}({params}) -> {group_type} {{\n{prelude}{body}{result}}}\n"
+    ))
 }

@@ -4,8 +4,8 @@
 //! a rounding difference into a step: `floor(x / 49)` must not become `floor(x * (1 / 49))`.
 
 use super::super::matching::{
-    add_affine, add_binary, add_unary, affine, binary, binary_of, elementwise, name, same_type_and_shape,
-    single_use, splat, unary, unary_of,
+    add_affine, add_binary, add_floats, add_unary, affine, binary, binary_of, elementwise, floats, name,
+    same_type_and_shape, single_use, splat, unary, unary_of,
 };
 use crate::error::Result;
 use crate::ir::graph::{Graph, NodeId};
@@ -150,7 +150,13 @@ fn feeds_rounding(graph: &Graph, id: NodeId) -> bool {
         for user in frontier.iter().flat_map(|x| graph.users(*x)) {
             let Some((element, _)) = elementwise(graph, user) else { continue };
             match element {
-                Element::Unary(UnaryFn::Floor | UnaryFn::Ceil | UnaryFn::Round | UnaryFn::Sign) => {
+                Element::Unary(
+                    UnaryFn::Floor
+                    | UnaryFn::Ceil
+                    | UnaryFn::Round
+                    | UnaryFn::Sign
+                    | UnaryFn::Quantize { .. },
+                ) => {
                     return true;
                 }
                 Element::Binary(f) if f.is_comparison() || matches!(f, BinaryFn::Mod | BinaryFn::Fmod) => {
@@ -243,6 +249,48 @@ pub(super) fn clip_of_clip(graph: &mut Graph, id: NodeId) -> Result<Option<NodeI
     }
     let f = if low == 0.0 && high == f32::INFINITY { UnaryFn::Relu } else { UnaryFn::Clip { low, high } };
     add_unary(graph, f, x, &name(graph, id)).map(Some)
+}
+
+/// Removes a clip or ReLU before a quantization that saturates at its bounds or inside them.
+pub(super) fn clip_before_quantize(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+    let Some((quantize, inner)) = unary(graph, id) else { return Ok(None) };
+    let UnaryFn::Quantize { scale, zero_point, low, high } = quantize else { return Ok(None) };
+    let Some((clip, x)) = unary(graph, inner) else { return Ok(None) };
+    let Some((first, last)) = interval(clip) else { return Ok(None) };
+    let saturates = scale > 0.0
+        && first <= last
+        && (first / scale).round_ties_even() + zero_point <= low
+        && (last / scale).round_ties_even() + zero_point >= high;
+    if saturates { add_unary(graph, quantize, x, &name(graph, id)).map(Some) } else { Ok(None) }
+}
+
+/// Merges the scale of integer sums with the scale of the quantization that follows: `quantize(sum * a, b)` becomes
+/// `quantize(sum * (a / b), 1)`. Integer kernels of other runtimes requantize with this factor too.
+pub(super) fn requantize(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+    let Some((UnaryFn::Quantize { scale, zero_point, low, high }, inner)) = unary(graph, id) else {
+        return Ok(None);
+    };
+    let is_sum = |graph: &Graph, x: NodeId| {
+        let cast = elementwise(graph, x).filter(|(element, _)| matches!(element, Element::Cast(_)));
+        cast.and_then(|(_, operands)| operands.first().copied())
+            .is_some_and(|sum| graph.tensor(sum).dtype == DType::I32)
+    };
+    if scale == 1.0 || !single_use(graph, inner) {
+        return Ok(None);
+    }
+    let name = name(graph, id);
+    let scaled = match (affine(graph, inner), binary_of(graph, inner, BinaryFn::Mul)) {
+        (Some((factor, 0.0, x)), _) if is_sum(graph, x) => add_affine(graph, factor / scale, 0.0, x, &name)?,
+        (_, Some((x, factors))) if is_sum(graph, x) => {
+            let Some((shape, values)) = floats(graph, factors) else { return Ok(None) };
+            let values = values.into_iter().map(|factor| factor / scale).collect();
+            let factors = add_floats(graph, DType::F32, &shape, values, &name)?;
+            add_binary(graph, BinaryFn::Mul, x, factors, &name)?
+        }
+        _ => return Ok(None),
+    };
+    let quantize = UnaryFn::Quantize { scale: 1.0, zero_point, low, high };
+    add_unary(graph, quantize, scaled, &name).map(Some)
 }
 
 /// Replaces `1 / x` by `reciprocal`, and the reciprocal of a square root by `rsqrt`.

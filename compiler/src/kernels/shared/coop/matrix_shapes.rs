@@ -29,7 +29,7 @@ pub(crate) fn computes_in_f16(problem: &Problem<'_>) -> bool {
 fn int8_matrix_shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
     let signs = Signs::from_problem(problem)?;
     let signs = [signs.is_unsigned(0), signs.is_unsigned(1)];
-    // An unsigned first operand may become signed: the kernel corrects the sums (`sign_correction`).
+    // An unsigned first operand may become signed: the kernel corrects the sums (`sum_correction`).
     if signs == [false, true] || !problem.target.features.int8 || !supports_matrices(problem.target) {
         return None;
     }
