@@ -9,6 +9,7 @@
 //! loads workgroup-scope matrices by tensor addressing, `barriers` sets scope and semantics of barriers, and
 //! `f16_bitcasts` turns conversions between words and f16 pairs into bitcasts.
 
+mod atomics;
 mod barriers;
 mod f16_bitcasts;
 mod fragments;
@@ -94,7 +95,7 @@ pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
     if options.matrix.is_some_and(|matrix| matrix.workgroup) {
         words = tensors::address(&words)?;
     }
-    let words = barriers::repair(&words)?;
+    let words = atomics::narrow(&barriers::repair(&words)?)?;
     match options.finish {
         Some(finish) => finish(words),
         None => Ok(words),

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::{
-    Matrix, barriers, f16_bitcasts, fragments, instructions, matrices, strip_explicit_layout, tensors, write,
+    Matrix, atomics, barriers, f16_bitcasts, fragments, instructions, matrices, strip_explicit_layout,
+    tensors, write,
 };
 use crate::emit::texels;
 use crate::target::MatrixType;
@@ -52,6 +53,19 @@ var<workgroup> pairs: array<Pair, 4>;
     let floats = unpack2x16float(out[i + 4u]) * 2.0;
     out[i] = pack2x16float(vec2<f32>(halves * halves));
     out[i + 4u] = pack2x16float(floats);
+}",
+    ),
+    (
+        "atomic operations of a module with matrices (coop) have the scope of the queue family",
+        "enable wgpu_cooperative_matrix;
+@group(0) @binding(0) var<storage, read_write> flags: array<atomic<u32>>;
+fn multiply(a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> vec4<f32> {
+    let d = coopMultiplyAdd(coop_mat16x16<f32, A>(), coop_mat16x16<f32, B>(), coop_mat16x16<f32, C>());
+    return c;
+}
+@compute @workgroup_size(32) fn main(@builtin(local_invocation_index) i: u32) {
+    let c = multiply(vec4<u32>(i), vec2<u32>(i), vec4<f32>(f32(i)));
+    atomicOr(&flags[i], u32(c.x));
 }",
     ),
     (
@@ -122,6 +136,7 @@ const NAMES: &[(u32, &str)] = &[
     (124, "OpBitcast"),
     (132, "OpIMul"),
     (224, "OpControlBarrier"),
+    (241, "OpAtomicOr"),
     (248, "OpLabel"),
     (249, "OpBranch"),
     (254, "OpReturnValue"),
@@ -202,7 +217,8 @@ fn rewrites_match_the_golden_file() {
             if matrix.is_some_and(|matrix| matrix.workgroup) {
                 next = step("tensors", tensors::address(&next).unwrap());
             }
-            step("barriers", barriers::repair(&next).unwrap());
+            let next = step("barriers", barriers::repair(&next).unwrap());
+            step("atomics", atomics::narrow(&next).unwrap());
         }
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/emit/spirv/rewrites.txt");
