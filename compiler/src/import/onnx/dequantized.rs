@@ -76,7 +76,14 @@ pub(super) fn moved_operand<'t>(
         "DepthToSpace" | "Expand" | "Flatten" | "Gather" | "Identity" | "Reshape" | "Slice"
         | "SpaceToDepth" | "Split" | "Squeeze" | "Tile" | "Transpose" | "Unsqueeze" => true,
         "MaxPool" => wanted.len() == 1,
-        "Resize" => attributes.text("mode", "nearest").is_ok_and(|mode| mode == "nearest"),
+        // Cropping may read outside the tensor, where the value is a real number.
+        "Resize" => {
+            let is = |name: &str, default: &'static str, value: &str| {
+                attributes.text(name, default).is_ok_and(|text| text == value)
+            };
+            let crops = is("coordinate_transformation_mode", "half_pixel", "tf_crop_and_resize");
+            is("mode", "nearest", "nearest") && !crops
+        }
         _ => false,
     };
     let Some(Value::Node(node)) = operands.first().filter(|_| moves) else { return None };
