@@ -1,6 +1,8 @@
 //! Tests of static quantization of ONNX models: the QDQ model is close to the float model and has the expected structure, and
 //! no file or sample makes it panic.
 
+#[path = "quantize_static/integers.rs"]
+mod integers;
 #[path = "quantize_static/models.rs"]
 mod models;
 #[path = "quantize_static/refusals.rs"]

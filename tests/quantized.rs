@@ -198,6 +198,8 @@ fn every_profile_takes_them() {
             .dispatches
             .iter()
             .map(|step| step.launch.kernel)
+            // Without integer dot instructions, the input becomes floats first.
+            .filter(|kernel| *kernel != "map")
             .collect();
         let [first, depthwise, second, product] = kernels[..] else { panic!("{name}: {kernels:?}") };
         let on_words = |kernel: &str| kernel.ends_with("_dot") || kernel.ends_with("_coop");

@@ -86,12 +86,12 @@ await test('a later minor version matters only if its additions are used', async
         ${edit}
         hash(manifest, bytes.length, 40);
         hash(0, 96, 96);
-        await drift.Bundle.open(bytes);`, 6);
+        await drift.Bundle.open(bytes);`, 7);
     assert.equal((await claimed('')).kind, 'none');
-    // No number of format 1.5 begins with this byte.
+    // No number of format 1.6 begins with this byte.
     const newer = await claimed('bytes[manifest] = 254;');
     assert.equal(newer.kind, 'Version');
-    assert.match(newer.message, /needs format version 1\.6, but this runtime knows version 1\.5/);
+    assert.match(newer.message, /needs format version 1\.7, but this runtime knows version 1\.6/);
 });
 
 await test('metadata, and the progress of loading', async (page) => {
@@ -198,8 +198,9 @@ await test('golden bundles of every version of the format run', async (page) => 
             if (!bundle.manifest.variants.some(({ target }) => target.startsWith('webgpu'))) return undefined;
             const session = await window.drift.Session.load(bundle, { cache: false });
             await session.selfTest();
+            const classes = { f32: Float32Array, i8: Int8Array, u8: Uint8Array };
             for (const { inputs, outputs, function: name } of runs) {
-                const arrays = Object.entries(inputs).map(([input, { shape, values }]) => [input, { shape, data: Float32Array.from(values) }]);
+                const arrays = Object.entries(inputs).map(([input, { dtype, shape, values }]) => [input, { shape, data: classes[dtype].from(values) }]);
                 const got = await session.run(name, Object.fromEntries(arrays));
                 for (const [output, { values }] of Object.entries(outputs)) {
                     const far = values.find((value, index) => !(Math.abs(got[output].data[index] - value) < 1e-4));
