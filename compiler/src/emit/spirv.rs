@@ -62,7 +62,6 @@ impl From<&MatrixShape> for Matrix {
 
 const OP_DECORATE: u16 = 71;
 const OP_MEMBER_DECORATE: u16 = 72;
-#[cfg(test)]
 const OP_TYPE_INT: u16 = 21;
 #[cfg(test)]
 const OP_TYPE_FLOAT: u16 = 22;
@@ -141,6 +140,15 @@ fn instructions(words: &[u32]) -> Result<Vec<&[u32]>, String> {
         rest = tail;
     }
     Ok(out)
+}
+
+/// Returns the id of the type `u32` among the instructions of a module.
+fn uint_type(instructions: &[&[u32]]) -> Result<u32, String> {
+    let found = instructions.iter().find_map(|i| match **i {
+        [first, id, 32, 0] if (first & 0xffff) as u16 == OP_TYPE_INT => Some(id),
+        _ => None,
+    });
+    found.ok_or_else(|| "no u32 in a module".into())
 }
 
 /// Returns the bytes of workgroup memory that a SPIR-V module declares. Supports arrays of vectors and scalars of 32

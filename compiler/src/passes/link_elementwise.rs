@@ -32,6 +32,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::matching::elementwise;
 use super::{Changes, Context};
 use crate::error::{Error, Result};
 use crate::ir::graph::{Graph, NodeId, Replacement};
@@ -111,57 +112,50 @@ fn is_8_bit(graph: &Graph, id: NodeId) -> bool {
 
 /// True if a node computes 8-bit integers, or only casts them.
 fn reads_integers(graph: &Graph, id: NodeId) -> bool {
-    let casts = matches!(graph.op(id), Op::Elementwise(Elementwise { element: Element::Cast(_) }))
-        && graph.node(id).epilogue.is_empty();
-    is_8_bit(graph, id) || casts && graph.operands(id).first().is_some_and(|x| is_8_bit(graph, *x))
+    let cast = elementwise(graph, id).filter(|(element, _)| matches!(element, Element::Cast(_)));
+    is_8_bit(graph, id) || cast.is_some_and(|(_, operands)| operands.iter().all(|x| is_8_bit(graph, *x)))
 }
 
-/// Returns the two nodes that dequantize 8-bit integers if `id` is such a value: a cast to a float, and `dequantize`.
-/// The value must have one user.
-fn dequantization(graph: &Graph, id: NodeId) -> Option<[NodeId; 2]> {
-    let plain = |id: NodeId| match graph.op(id) {
-        Op::Elementwise(e) if graph.node(id).epilogue.is_empty() && graph.use_count(id) == 1 => {
-            Some(e.element)
-        }
-        _ => None,
-    };
-    let Some(Element::Unary(UnaryFn::Dequantize { .. })) = plain(id) else { return None };
-    let cast = *graph.operands(id).first()?;
-    let Some(Element::Cast(_)) = plain(cast) else { return None };
-    let integers = *graph.operands(cast).first()?;
-    (is_8_bit(graph, integers) && !graph.is_output(id)).then_some([cast, id])
+/// A value that is dequantized from 8-bit integers by a cast to a float and the function `dequantize`.
+struct Dequantization {
+    integers: NodeId,
+    cast: NodeId,
+    /// The two functions, in order.
+    elements: [Element; 2],
+}
+
+impl Dequantization {
+    /// Returns how a value is dequantized; `None` if it is another value.
+    fn new(graph: &Graph, id: NodeId) -> Option<Self> {
+        let (dequantize, operands) = elementwise(graph, id)?;
+        let cast = *operands.first()?;
+        let (to_float, operands) = elementwise(graph, cast)?;
+        let integers = *operands.first()?;
+        let elements = [to_float, dequantize];
+        let fits = matches!(elements, [Element::Cast(_), Element::Unary(UnaryFn::Dequantize { .. })]);
+        (fits && is_8_bit(graph, integers)).then_some(Self { integers, cast, elements })
+    }
 }
 
 /// Gives each elementwise user of a dequantized value its own dequantization, if the value has several users.
 fn copy_dequantizations(graph: &mut Graph) -> Result<()> {
     for id in graph.topological() {
-        let shape = graph.tensor(id).shape.clone();
-        let elementwise = |user: &NodeId| {
+        let Some(Dequantization { integers, elements, .. }) = Dequantization::new(graph, id) else {
+            continue;
+        };
+        let (name, shape) = (graph.node(id).name.clone(), graph.tensor(id).shape.clone());
+        let copies = |user: &NodeId| {
             matches!(graph.op(*user), Op::Elementwise(_)) && graph.tensor(*user).shape == shape
         };
-        let (mut copying, others): (Vec<NodeId>, Vec<NodeId>) =
-            graph.users(id).into_iter().partition(elementwise);
+        let (mut copying, others): (Vec<NodeId>, Vec<NodeId>) = graph.users(id).into_iter().partition(copies);
         if others.is_empty() && !graph.is_output(id) && !copying.is_empty() {
             copying.remove(0);
         }
-        let Op::Elementwise(Elementwise { element }) = graph.op(id) else { continue };
-        let dequantize = *element;
-        if !matches!(dequantize, Element::Unary(UnaryFn::Dequantize { .. })) {
-            continue;
-        }
-        let Some(cast) = graph.operands(id).first().copied() else { continue };
-        let (Op::Elementwise(Elementwise { element: Element::Cast(to) }), Some(integers)) =
-            (graph.op(cast), graph.operands(cast).first().copied())
-        else {
-            continue;
-        };
-        let (to, name) = (*to, graph.node(id).name.clone());
-        if !is_8_bit(graph, integers) {
-            continue;
-        }
         for user in copying {
-            let cast = graph.add(Elementwise { element: Element::Cast(to) }, &[integers], &name)?;
-            let copy = graph.add(Elementwise { element: dequantize }, &[cast], &name)?;
+            let mut copy = integers;
+            for element in elements {
+                copy = graph.add(Elementwise { element }, &[copy], &name)?;
+            }
             graph.replace_operand(user, id, copy);
         }
     }
@@ -254,12 +248,11 @@ impl Linking {
         let mut added = Vec::new();
         for operand in graph.operands(user) {
             let outside = operand != producer && !members.contains(&operand) && !added.contains(&operand);
-            let nodes = dequantization(graph, operand).filter(|_| outside);
-            let unused = |nodes: &[NodeId; 2]| nodes.iter().all(|n| !self.absorbed.contains(n));
-            if let Some([cast, dequantize]) = nodes.filter(unused) {
-                added.extend(
-                    [cast, dequantize].into_iter().filter(|n| *n != producer && !members.contains(n)),
-                );
+            let Some(found) = Dequantization::new(graph, operand).filter(|_| outside) else { continue };
+            let nodes = [found.cast, operand];
+            let only_here = |id: &NodeId| graph.use_count(*id) == 1 && !self.absorbed.contains(id);
+            if nodes.iter().all(only_here) && !graph.is_output(operand) {
+                added.extend(nodes.into_iter().filter(|n| *n != producer && !members.contains(n)));
             }
         }
         added

@@ -3,10 +3,9 @@
 //! naga gives atomic operations device scope. Modules with cooperative matrices use the Vulkan memory model, which allows
 //! device scope only with an extra feature. The operations of a dispatch need the scope of the queue family.
 
-use super::{HEADER_WORDS, instructions};
+use super::{HEADER_WORDS, OP_TYPE_INT, instructions, uint_type};
 
 const OP_MEMORY_MODEL: u16 = 14;
-const OP_TYPE_INT: u16 = 21;
 const OP_CONSTANT: u16 = 43;
 const OP_ATOMIC_LOAD: u16 = 227;
 const OP_ATOMIC_STORE: u16 = 228;
@@ -26,8 +25,7 @@ pub(super) fn narrow(words: &[u32]) -> Result<Vec<u32>, String> {
     if !instructions.iter().any(|i| vulkan(i)) || !instructions.iter().any(|i| is_atomic(i)) {
         return Ok(words.to_vec());
     }
-    let uint = instructions.iter().find(|i| opcode(i) == OP_TYPE_INT && i.get(2..) == Some(&[32, 0]));
-    let uint = uint.and_then(|i| i.get(1)).copied().ok_or("no u32 in a module")?;
+    let uint = uint_type(&instructions)?;
     let scope = *words.get(3).ok_or("a module without a bound")?;
     let mut out = words[..HEADER_WORDS].to_vec();
     out[3] = scope + 1;

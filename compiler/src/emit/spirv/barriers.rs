@@ -6,9 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{HEADER_WORDS, instructions};
+use super::{HEADER_WORDS, OP_TYPE_INT, instructions, uint_type};
 
-const OP_TYPE_INT: u16 = 21;
 const OP_CONSTANT: u16 = 43;
 const OP_CONTROL_BARRIER: u16 = 224;
 const SCOPE_WORKGROUP: u32 = 2;
@@ -24,14 +23,14 @@ const SEMANTICS: u32 = 0x8 | 0x100;
 pub(super) fn repair(words: &[u32]) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
     let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
-    let uint = instructions.iter().find_map(|i| match (opcode(i), *i) {
-        (OP_TYPE_INT, [_, id, 32, 0]) => Some(*id),
-        _ => None,
-    });
+    if !instructions.iter().any(|i| opcode(i) == OP_CONTROL_BARRIER) {
+        return Ok(words.to_vec());
+    }
+    let uint = uint_type(&instructions)?;
     let values: BTreeMap<u32, u32> = instructions
         .iter()
         .filter_map(|i| match (opcode(i), *i) {
-            (OP_CONSTANT, [_, ty, id, value]) if Some(*ty) == uint => Some((*id, *value)),
+            (OP_CONSTANT, [_, ty, id, value]) if *ty == uint => Some((*id, *value)),
             _ => None,
         })
         .collect();
@@ -39,10 +38,6 @@ pub(super) fn repair(words: &[u32]) -> Result<Vec<u32>, String> {
         opcode(i) == OP_CONTROL_BARRIER && i.get(1).and_then(|id| values.get(id)) == Some(&SCOPE_SUBGROUP)
     };
     let workgroup = values.iter().find(|(_, value)| **value == SCOPE_WORKGROUP).map(|(id, _)| *id);
-    if !instructions.iter().any(|i| opcode(i) == OP_CONTROL_BARRIER) {
-        return Ok(words.to_vec());
-    }
-    let uint = uint.ok_or("no u32 in a module")?;
     let mut bound = *words.get(3).ok_or("a module without a bound")?;
     let subgroups = instructions.iter().any(|i| of_subgroup(i));
     let known = values.iter().find(|(_, value)| **value == SEMANTICS).map(|(id, _)| *id);

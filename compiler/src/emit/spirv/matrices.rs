@@ -7,11 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{HEADER_WORDS, Matrix, instructions};
+use super::{HEADER_WORDS, Matrix, OP_TYPE_INT, instructions, uint_type};
 use crate::target::MatrixType;
 
 const OP_CAPABILITY: u16 = 17;
-const OP_TYPE_INT: u16 = 21;
 const OP_TYPE_FLOAT: u16 = 22;
 const OP_CONSTANT: u16 = 43;
 const OP_TYPE_COOPERATIVE_MATRIX: u16 = 4456;
@@ -104,8 +103,7 @@ pub(super) fn retype(words: &[u32], matrix: Option<Matrix>) -> Result<Vec<u32>, 
     };
     let elements = matrix.map_or([MatrixType::F16, MatrixType::F32], |matrix| matrix.elements);
     let types = element_types(&instructions, elements, &mut fresh)?;
-    let uint = instructions.iter().find(|i| opcode(i) == OP_TYPE_INT && i.get(2..) == Some(&[32, 0]));
-    let uint = uint.and_then(|i| i.get(1)).copied().ok_or("no u32 in a module")?;
+    let uint = uint_type(&instructions)?;
     // Values of constants, to evaluate the use of a matrix.
     let values = constants(&instructions, uint);
 

@@ -7,12 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{HEADER_WORDS, instructions};
+use super::{HEADER_WORDS, instructions, uint_type};
 
 const OP_UNDEF: u16 = 1;
 const OP_EXTENSION: u16 = 10;
 const OP_CAPABILITY: u16 = 17;
-const OP_TYPE_INT: u16 = 21;
 const OP_TYPE_POINTER: u16 = 32;
 const OP_CONSTANT: u16 = 43;
 const OP_FUNCTION: u16 = 54;
@@ -82,11 +81,7 @@ struct Module {
 
 impl Module {
     fn new(bound: u32, head: &[&[u32]], all: &[&[u32]]) -> Result<Self, String> {
-        let uint = head.iter().find_map(|i| match (opcode(i), *i) {
-            (OP_TYPE_INT, [_, id, 32, 0]) => Some(*id),
-            _ => None,
-        });
-        let uint = uint.ok_or("no u32 in a module")?;
+        let uint = uint_type(head)?;
         let values: BTreeMap<u32, u32> = head
             .iter()
             .filter_map(|i| match (opcode(i), *i) {

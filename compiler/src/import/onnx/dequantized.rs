@@ -11,30 +11,34 @@
 //! The other operators compute floats. They become part of the kernels before or after them.
 
 use super::attributes::Attributes;
-use super::integer_sums::{fold_zero_point, integer_conv, integer_matmul, per_channel};
+use super::integer_sums::{fold_zero_point, integer_conv, integer_matmul, per_channel, scaled_sum};
 use super::lowering::{Call, Lowered, Value};
 use super::matmul::scaled;
 use super::quantization::{Dequantized, Table, is_zero};
 use super::quantize::dequantize;
-use super::quantized_operands::as_scalar;
+use super::quantized_operands::nonzero;
 use crate::ir::array::{Array, Data};
 use crate::ir::element::BinaryFn;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::tensor::{DType, normalize_axis};
 
-impl Dequantized {
-    /// Returns the zero point as an operand of an integer matmul or convolution; `None` if it is zero.
-    fn zero_operand(&self, call: &mut Call<'_>) -> Lowered<Option<NodeId>> {
-        if is_zero(call.b.graph, self.zero) {
-            return Ok(None);
+/// Replaces the results of an operator that moved integers by their real values, of type `to`. Returns the integers of
+/// each real value.
+pub(super) fn dequantize_results(
+    call: &mut Call<'_>,
+    moved: &Dequantized,
+    results: &mut [Value],
+    to: DType,
+) -> Lowered<Vec<(NodeId, Dequantized)>> {
+    let mut known = Vec::new();
+    for result in results {
+        if let Value::Node(node) = result {
+            let integers = moved.with_values(*node);
+            *node = dequantize(call, *node, moved.scale, moved.zero, to)?;
+            known.push((*node, integers));
         }
-        self.zero.map(|zero| as_scalar(call, zero)).transpose()
     }
-
-    /// Adds to the graph the real values of integers that this quantization's operator moved.
-    pub(super) fn dequantize(&self, call: &mut Call<'_>, moved: NodeId, to: DType) -> Lowered<NodeId> {
-        dequantize(call, moved, self.scale, self.zero, to)
-    }
+    Ok(known)
 }
 
 /// Returns the integers that a DequantizeLinear node with the given operands reads. Returns `None` if they have
@@ -91,8 +95,8 @@ pub(super) fn moved_operand<'t>(
 }
 
 /// Returns the quantizations of the operands of a matmul or convolution if integers can compute it: both have 8 bits,
-/// the first has one scale, the second one scale or one for each index of `axis`. The second must be constant, because a zero point of
-/// the first needs the sums of its columns.
+/// the first has one scale, the second one scale or one for each index of `axis`. The second must be constant, because
+/// a zero point of the first needs the sums of its columns.
 fn integer_operands(call: &Call<'_>, [a, b]: [NodeId; 2], axis: usize) -> Option<[Dequantized; 2]> {
     let [a, b] = [call.dequantized.get(&a)?, call.dequantized.get(&b)?];
     let is_8_bit = |d: &Dequantized| matches!(call.dtype(d.values), DType::I8 | DType::U8);
@@ -115,21 +119,16 @@ pub(super) fn lower(operator: &str, call: &mut Call<'_>) -> Lowered<Option<NodeI
 fn conv(call: &mut Call<'_>) -> Lowered<Option<NodeId>> {
     let (x, w) = (call.node(0)?, call.node(1)?);
     let Some([a, b]) = integer_operands(call, [x, w], 0) else { return Ok(None) };
-    let zeros = [a.zero_operand(call)?, b.zero_operand(call)?];
-    let sum = integer_conv(call, [a.values, b.values], zeros)?;
+    let zeros = [nonzero(call, a.zero)?, nonzero(call, b.zero)?];
+    let mut sum = integer_conv(call, [a.values, b.values], zeros)?;
     let rank = call.rank(sum);
-    let scale = sum_scale(call, &a, &b, 1.0)?;
-    let bias = call.optional(2)?;
-    let (sum, bias) = match bias {
-        Some(bias) => match integer_bias(call, bias, &scale) {
-            Some(values) => {
-                let values = per_channel(call, values, rank)?;
-                (call.b.binary(BinaryFn::Add, sum, values)?, None)
-            }
-            None => (sum, Some(per_channel(call, bias, rank)?)),
-        },
-        None => (sum, None),
-    };
+    let scale = sum_scale(call, &a, &b, 1.0);
+    let mut bias = call.optional(2)?;
+    if let Some(values) = bias.and_then(|c| integer_bias(call, c, &scale)) {
+        let values = per_channel(call, values, rank)?;
+        (sum, bias) = (call.b.binary(BinaryFn::Add, sum, values)?, None);
+    }
+    let bias = bias.map(|c| per_channel(call, c, rank)).transpose()?;
     let scale = call.b.constant(&scale)?;
     let scale = per_channel(call, scale, rank)?;
     let to = call.dtype(x);
@@ -143,9 +142,9 @@ fn matmul(call: &mut Call<'_>) -> Lowered<Option<NodeId>> {
         return Ok(None);
     };
     let Some([a, b]) = integer_operands(call, [x, w], columns) else { return Ok(None) };
-    let zeros = [a.zero_operand(call)?, b.zero_operand(call)?];
+    let zeros = [nonzero(call, a.zero)?, nonzero(call, b.zero)?];
     let sum = integer_matmul(call, [a.values, b.values], zeros)?;
-    let scale = sum_scale(call, &a, &b, 1.0)?;
+    let scale = sum_scale(call, &a, &b, 1.0);
     let scale = call.b.constant(&scale)?;
     let to = call.dtype(x);
     scaled_sum(call, sum, scale, None, to).map(Some)
@@ -160,14 +159,14 @@ fn gemm(call: &mut Call<'_>) -> Lowered<Option<NodeId>> {
     }
     let Some([a, b]) = integer_operands(call, [x, w], usize::from(!trans_b)) else { return Ok(None) };
     let (alpha, beta) = (call.attributes.float("alpha", 1.0)?, call.attributes.float("beta", 1.0)?);
-    let zeros = [a.zero_operand(call)?, b.zero_operand(call)?];
+    let zeros = [nonzero(call, a.zero)?, nonzero(call, b.zero)?];
     let (weights, zero_b) = fold_zero_point(call, b.values, zeros[1])?;
     let transposed = |call: &mut Call<'_>, x: NodeId, transposed: bool| -> Lowered<NodeId> {
         Ok(if transposed { call.b.transpose(x, vec![1, 0])? } else { x })
     };
     let operands = [transposed(call, a.values, trans_a)?, transposed(call, weights, trans_b)?];
     let mut sum = integer_matmul(call, operands, [zeros[0], zero_b])?;
-    let scale = sum_scale(call, &a, &b, alpha)?;
+    let scale = sum_scale(call, &a, &b, alpha);
     let mut bias = call.optional(2)?;
     let vector = bias.is_some_and(|c| call.rank(c) <= 1) && beta == 1.0;
     if let Some(values) = bias.filter(|_| vector).and_then(|c| integer_bias(call, c, &scale)) {
@@ -179,14 +178,14 @@ fn gemm(call: &mut Call<'_>) -> Lowered<Option<NodeId>> {
     scaled_sum(call, sum, scale, bias, to).map(Some)
 }
 
-/// Returns the scale of the sums, which is the scales of both operands and `factor`, multiplied: one number, or one per index of the second
-/// operand's axis.
-fn sum_scale(call: &Call<'_>, a: &Dequantized, b: &Dequantized, factor: f32) -> Lowered<Array> {
+/// Returns the scale of the sums: the scales of both operands and `factor`, multiplied. It is one number, or one per
+/// index of the second operand's axis.
+fn sum_scale(call: &Call<'_>, a: &Dequantized, b: &Dequantized, factor: f32) -> Array {
     let floats = |scale: NodeId| call.constant(scale).map(|s| s.to_floats()).unwrap_or_default();
     let first = floats(a.scale).first().copied().unwrap_or(1.0);
     let scales: Vec<f32> = floats(b.scale).iter().map(|second| first * second * factor).collect();
     let shape: &[usize] = if b.axis.is_some() { &[scales.len()] } else { &[] };
-    Ok(Array::f32(shape, scales))
+    Array::f32(shape, scales)
 }
 
 /// Returns the integers of a dequantized 32-bit bias whose scale is the scale of the sums, so that they can be added to
@@ -199,21 +198,4 @@ fn integer_bias(call: &Call<'_>, bias: NodeId, sums: &Array) -> Option<NodeId> {
     let equal = scales.len() == expected.len() && scales.iter().zip(expected).all(close);
     let plain = call.dtype(known.values) == DType::I32 && is_zero(call.b.graph, known.zero);
     (equal && plain).then_some(known.values)
-}
-
-/// Converts integer sums to real values: multiplies by the scale and adds a bias.
-fn scaled_sum(
-    call: &mut Call<'_>,
-    sum: NodeId,
-    scale: NodeId,
-    bias: Option<NodeId>,
-    to: DType,
-) -> Lowered<NodeId> {
-    let sum = call.b.cast(sum, DType::F32)?;
-    let mut value = call.b.binary(BinaryFn::Mul, sum, scale)?;
-    if let Some(bias) = bias {
-        let bias = call.b.cast(bias, DType::F32)?;
-        value = call.b.binary(BinaryFn::Add, value, bias)?;
-    }
-    Ok(call.b.cast(value, to)?)
 }

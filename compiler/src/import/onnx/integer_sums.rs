@@ -1,9 +1,10 @@
 //! Matmuls and convolutions of 8-bit integers minus their zero points, with sums in i32.
 //!
-//! The operands stay 8-bit, because devices multiply and add four pairs of 8-bit integers in one instruction. The zero point of a convolution's
-//! input is an attribute. Other zero points are multiplied out: `sum (a - p)(b - q) = sum a b - q sum a - p sum (b - q)`.
-//! The last term is constant if the second operand b is constant. The middle term vanishes if q is zero, which is usual
-//! for weights. All sums are exact modulo 2^32, as ONNX defines.
+//! The operands stay 8-bit, because devices multiply and add four pairs of 8-bit integers in one instruction. The zero
+//! point of a convolution's input is an attribute. Other zero points are multiplied out:
+//! `sum (a - p)(b - q) = sum a b - q sum a - p sum (b - q)`. The last term is constant if the second operand b is
+//! constant. The middle term vanishes if q is zero, which is usual for weights. All sums are exact modulo 2^32, as ONNX
+//! defines.
 
 use super::conv::convolve;
 use super::lowering::{Call, Lowered};
@@ -230,4 +231,21 @@ fn filter_sums(
     let filter = ones(call, DType::U8, call.shape(w))?;
     let counts = call.add(conv.clone(), &[image, filter])?;
     subtract_scaled(call, sums, zero, counts)
+}
+
+/// Converts integer sums to real values: multiplies by the scale and adds a bias.
+pub(super) fn scaled_sum(
+    call: &mut Call<'_>,
+    sum: NodeId,
+    scale: NodeId,
+    bias: Option<NodeId>,
+    to: DType,
+) -> Lowered<NodeId> {
+    let sum = call.b.cast(sum, DType::F32)?;
+    let mut value = call.b.binary(BinaryFn::Mul, sum, scale)?;
+    if let Some(bias) = bias {
+        let bias = call.b.cast(bias, DType::F32)?;
+        value = call.b.binary(BinaryFn::Add, value, bias)?;
+    }
+    Ok(call.b.cast(value, to)?)
 }

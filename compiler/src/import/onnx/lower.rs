@@ -396,13 +396,7 @@ impl<'m> Lowerer<'m> {
         let mut known = Vec::new();
         if let (Some(moved), Some(Value::Node(real))) = (&moved, operands.first()) {
             let dtype = call.dtype(*real);
-            for value in &mut outputs.0 {
-                if let Value::Node(node) = value {
-                    let values = moved.with_values(*node);
-                    *node = moved.dequantize(&mut call, *node, dtype)?;
-                    known.push((*node, values));
-                }
-            }
+            known = dequantized::dequantize_results(&mut call, moved, &mut outputs.0, dtype)?;
         }
         if let ("DequantizeLinear", Some(Value::Node(node))) = (node.op_type(), outputs.0.first()) {
             let values = dequantized::from_operands(&self.graph, operands, attributes);

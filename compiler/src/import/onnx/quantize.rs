@@ -3,7 +3,7 @@
 //!
 //! [`super::integer_sums`] has the matmuls and convolutions of quantized tensors.
 
-use super::integer_sums::{integer_conv, integer_matmul, per_channel, per_row};
+use super::integer_sums::{integer_conv, integer_matmul, per_channel, per_row, scaled_sum};
 use super::lowering::{Call, Lowered, OpEntry, Value, op};
 use super::quantization::same_quantization;
 use super::quantized_operands::{as_scalar, check_zero, subtract_zero_point, zero_point};
@@ -247,8 +247,7 @@ fn requantized(call: &mut Call<'_>, sum: NodeId, scale: NodeId) -> Lowered<NodeI
     let to = call.node(7)?;
     let to = call.dtype(to);
     let zero = zero_point(call, 7, to)?;
-    let sum = call.b.cast(sum, DType::F32)?;
-    let scaled = call.b.binary(BinaryFn::Mul, sum, scale)?;
+    let scaled = scaled_sum(call, sum, scale, None, DType::F32)?;
     let one = call.b.scalar(DType::F32, 1.0)?;
     quantize(call, scaled, one, zero, to)
 }

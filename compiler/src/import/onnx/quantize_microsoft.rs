@@ -1,7 +1,7 @@
 //! Quantized operators of com.microsoft, which onnxruntime's quantization tools write. Matmuls use integers, as in
 //! [`super::integer_sums`]. All other operators dequantize, compute in floats and quantize again.
 
-use super::integer_sums::{integer_matmul, per_row};
+use super::integer_sums::{integer_matmul, per_row, scaled_sum};
 use super::lowering::{Call, Lowered, OpEntry, microsoft};
 use super::quantize::{dequantize, dequantize_linear, dynamic_scale, quantize, quantize_linear};
 use super::quantized_operands::{as_scalar, zero_point};
@@ -124,12 +124,7 @@ fn dequantize_sum(
     let first = per_row(call, first)?;
     let (first, second) = (as_scalar(call, first)?, as_scalar(call, second)?);
     let scale = call.b.binary(BinaryFn::Mul, first, second)?;
-    let sum = call.b.cast(sum, DType::F32)?;
-    let mut value = call.b.binary(BinaryFn::Mul, sum, scale)?;
-    if let Some(bias) = bias {
-        value = call.b.binary(BinaryFn::Add, value, bias)?;
-    }
-    Ok(value)
+    scaled_sum(call, sum, scale, bias, DType::F32)
 }
 
 fn gemm(call: &mut Call<'_>) -> Lowered {

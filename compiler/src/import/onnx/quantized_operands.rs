@@ -51,6 +51,11 @@ pub(super) fn zero_point(call: &mut Call<'_>, index: usize, quantized: DType) ->
     if let Some(zero) = zero {
         check_zero(call, zero, quantized)?;
     }
+    nonzero(call, zero)
+}
+
+/// Returns a zero point, as a scalar if it is one number; `None` if it is absent or known to be zero.
+pub(super) fn nonzero(call: &mut Call<'_>, zero: Option<NodeId>) -> Lowered<Option<NodeId>> {
     if is_zero(call.b.graph, zero) {
         return Ok(None);
     }

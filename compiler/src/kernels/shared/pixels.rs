@@ -82,8 +82,8 @@ impl Image<'_> {
 
 /// Returns the WGSL function `name(batch, row, k)`, which reads the image for an implicit GEMM. `row` is the index of a
 /// pixel; `k` is the tap times the number of channel groups, plus the channel group. The function returns the zero point
-/// of the image outside the image. The tuple holds the result of [`row_coordinates`]: statements, and the coordinates of a row. `read` creates
-/// a reading function from a name, parameters, statements and coordinates.
+/// of the image outside the image. The tuple holds the result of [`row_coordinates`]: statements, and the coordinates of
+/// a row. `read` creates a reading function from a name, parameters, statements and coordinates.
 pub(crate) fn load_image(
     shader: &mut Shader<'_>,
     image: &Image<'_>,

@@ -23,8 +23,13 @@ pub(crate) fn word_read(
         return format!("fn {name}({params}) -> u32 {{\n{prelude}    return {buffer}[{place}];\n}}\n");
     }
     let elements = shader.read_fn(&format!("{name}_elements"), params, prelude, index, at, false);
-    let arguments = params.replace(": u32", "");
+    let arguments = parameter_names(params).join(", ");
     format!(
         "{elements}fn {name}({params}) -> u32 {{ return pack_bytes(vec4<u32>({name}_elements({arguments}))); }}\n"
     )
+}
+
+/// Returns the names in a WGSL parameter list such as `batch: u32, row: u32`.
+pub(crate) fn parameter_names(params: &str) -> Vec<&str> {
+    params.split(',').filter_map(|p| p.split(':').next()).map(str::trim).collect()
 }

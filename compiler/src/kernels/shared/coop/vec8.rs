@@ -3,7 +3,7 @@
 use crate::error::OpError;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
-use crate::kernels::shared::words::word_read;
+use crate::kernels::shared::words::{parameter_names, word_read};
 use crate::shader::access::{Access, Coordinates, tensor_access};
 use crate::shader::problem::{Operand, Placement};
 use crate::shader::{Bound, Shader};
@@ -58,11 +58,6 @@ pub(crate) fn vec8_read(
     };
     let low = call(format!("{variable} * 2u"));
     Ok(format!("{vec4_function}fn {name}({params}) -> {ty} {{\n    return {ty}({low}, {high});\n}}\n"))
-}
-
-/// Returns the names in a WGSL parameter list such as `batch: u32, row: u32`.
-fn parameter_names(params: &str) -> Vec<&str> {
-    params.split(',').filter_map(|p| p.split(':').next()).map(str::trim).collect()
 }
 
 /// Returns the WGSL function `name`, which reads four adjacent elements of operand `index` as two f16 pairs or as one
