@@ -82,6 +82,12 @@ const LAYERS: &[([u32; 3], After)] = &[
     ([2048, 640, 640], After::Residual),
     ([8192, 320, 960], After::Bias),
     ([8192, 1280, 320], After::Residual),
+    ([8192, 320, 2560], After::Bias),
+    ([8192, 320, 320], After::Residual),
+    ([2048, 640, 5120], After::Bias),
+    ([2048, 2560, 640], After::Residual),
+    ([512, 1280, 10240], After::Bias),
+    ([512, 5120, 1280], After::Residual),
 ];
 
 /// Batch size, M, K and N of matmuls of two computed values. The flag is true if the second operand is transposed.
@@ -178,6 +184,17 @@ const CONVOLUTIONS: &[[u32; 6]] = &[
     [384, 384, 14, 7, 1, 384],
     [768, 768, 7, 7, 1, 768],
     [256, 256, 64, 3, 1, 256],
+];
+
+/// Batch size, input channels, output channels, image side, filter side and stride of convolutions of several images.
+const BATCHED_CONVOLUTIONS: &[[u32; 6]] = &[
+    [2, 320, 320, 64, 3, 1],
+    [2, 640, 640, 32, 3, 1],
+    [2, 960, 640, 32, 3, 1],
+    [2, 1280, 1280, 16, 3, 1],
+    [2, 1280, 1280, 8, 3, 1],
+    [2, 2560, 1280, 8, 3, 1],
+    [2, 640, 320, 64, 1, 1],
 ];
 
 /// Input channels, output channels, image side, filter side, stride and groups of convolutions with filters of 8 bits, which
@@ -278,6 +295,10 @@ pub(super) fn graphs() -> Vec<(String, String)> {
     };
     add("fused matmul", FUSED_MATMULS.iter().map(fused).collect());
     add("convolution", CONVOLUTIONS.iter().map(|sizes| conv(*sizes, "")).collect());
+    add(
+        "convolution of several images",
+        BATCHED_CONVOLUTIONS.iter().map(|sizes| batched_conv(*sizes)).collect(),
+    );
     let per_output = |sizes: &[u32; 6]| format!("u8 in groups of {}", sizes[0] * sizes[3] * sizes[3]);
     add(
         "quantized convolution",
@@ -375,12 +396,22 @@ fn conv([ci, co, side, window, stride, group]: [u32; 6], encoding: &str) -> Stri
     )
 }
 
-fn stem([batch, ci, co, side, window, stride]: [u32; 6]) -> String {
+fn stem(sizes: [u32; 6]) -> String {
+    let [batch, ci, _, side, ..] = sizes;
+    format!("{}{}", input(0, "x", &[batch, ci, side, side]), images_conv(0, sizes))
+}
+
+fn batched_conv(sizes: [u32; 6]) -> String {
+    let [batch, ci, _, side, ..] = sizes;
+    format!("{}%5 = neg %0\n{}", input(0, "x", &[batch, ci, side, side]), images_conv(5, sizes))
+}
+
+/// Returns a convolution of value `x` with a bias and relu.
+fn images_conv(x: u32, [_, ci, co, _, window, stride]: [u32; 6]) -> String {
     let pad = window / 2;
-    let (x, filters) = (input(0, "x", &[batch, ci, side, side]), constant(1, &[co, ci, window, window]));
-    let bias = constant(2, &[co]);
+    let (filters, bias) = (constant(1, &[co, ci, window, window]), constant(2, &[co]));
     format!(
-        "{x}{filters}{bias}%3 = conv %0 %1 %2 {{\"strides\":[{stride},{stride}],\"dilations\":[1,1],\"pads_begin\":[{pad},{pad}],\"pads_end\":[{pad},{pad}],\"group\":1}}\n%4 = relu %3\noutput \"y\" %4\n"
+        "{filters}{bias}%3 = conv %{x} %1 %2 {{\"strides\":[{stride},{stride}],\"dilations\":[1,1],\"pads_begin\":[{pad},{pad}],\"pads_end\":[{pad},{pad}],\"group\":1}}\n%4 = relu %3\noutput \"y\" %4\n"
     )
 }
 
