@@ -237,7 +237,7 @@ fn the_pipeline_keeps_the_results_after_every_pass() {
     // Weights are split for one target, and matmuls are merged for the other.
     let targets = [narrow(), TargetProfile::load(TARGET).unwrap()];
     let mut changed: BTreeMap<&str, usize> = BTreeMap::new();
-    for (i, sample) in samples(300, 400).enumerate() {
+    for (i, sample) in samples(300, 600).enumerate() {
         let context = Context { target: &targets[i % 2], precision: Precision::F32 };
         let mut graph = sample.graph.clone();
         for pass in PIPELINE {

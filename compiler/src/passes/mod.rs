@@ -20,6 +20,7 @@ pub mod recognize_attention;
 pub mod recognize_gelu;
 pub mod recognize_group_norm;
 pub mod recognize_layer_norm;
+pub mod recognize_rolls;
 pub mod recognize_softmax;
 pub mod simplify;
 pub mod split_weights;
@@ -44,6 +45,7 @@ pub const PIPELINE: &[Pass] = &[
     Pass { name: "recognize-layer-norm", run: recognize_layer_norm::run },
     Pass { name: "recognize-group-norm", run: recognize_group_norm::run },
     Pass { name: "recognize-attention", run: recognize_attention::run },
+    Pass { name: "recognize-rolls", run: recognize_rolls::run },
     Pass { name: "widen-integers", run: widen_integers::run },
     Pass { name: "fold-transposes", run: fold_transposes::run },
     Pass { name: "merge-padding", run: merge_padding::run },

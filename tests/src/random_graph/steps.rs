@@ -384,9 +384,13 @@ fn slice(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.add(op, &[x]).map(Some)
 }
 
-/// Concatenates `x` with itself or with another tensor whose shape differs from that of `x` at most along one axis.
+/// Concatenates `x` with itself or with another tensor whose shape differs from that of `x` at most along one axis, or
+/// rolls `x`.
 fn concat(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let y = if g.rng.once_in(3) { x } else { g.rng.pick(&g.values.clone()) };
+    if x == y && g.rng.once_in(2) {
+        return roll(g, x);
+    }
     let (a, b) = (g.shape(x), g.shape(y));
     if a.is_empty() || a.len() != b.len() {
         return Ok(None);
@@ -430,6 +434,19 @@ fn pad(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let mut amounts = || (0..rank).map(|_| Dim::from(g.rng.below(3) / 2)).collect::<Vec<Dim>>();
     let op = Pad { mode, before: amounts(), after: amounts(), value: 0.5 };
     g.builder.add(op, &[x]).map(Some)
+}
+
+/// Adds a roll along every axis as exporters express it: the end of an axis, concatenated with its start.
+fn roll(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let mut rolled = x;
+    for (axis, size) in g.shape(x).iter().enumerate() {
+        let Some(size) = size.as_known().filter(|size| *size > 1) else { continue };
+        let shift = Dim::from(1 + g.rng.below(usize::try_from(size - 1).unwrap_or(1)));
+        let end = g.builder.slice(rolled, axis, shift.clone(), Dim::known(size).sub(&shift))?;
+        let start = g.builder.slice(rolled, axis, Dim::known(0), shift)?;
+        rolled = g.builder.add(Concat { axis }, &[end, start])?;
+    }
+    Ok((rolled != x).then_some(rolled))
 }
 
 /// Adds an expand, which repeats axes of size 1 and perhaps adds a leading axis.

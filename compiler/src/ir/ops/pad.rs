@@ -24,7 +24,8 @@ pub enum PadMode {
     Wrap,
 }
 
-/// Padding of a tensor before and after each axis. In constant mode, a negative number crops the tensor.
+/// Padding of a tensor before and after each axis. In constant mode and in wrap mode, a negative number crops the
+/// tensor. In wrap mode, padding may repeat cropped elements: padding of 1 before and -1 after rotates the tensor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pad {
     /// Source of the elements that padding adds: a constant, or elements of the tensor.
@@ -55,8 +56,10 @@ impl Operation for Pad {
                 )));
             }
             let least = [before, after].into_iter().filter_map(Dim::as_known).min();
-            if self.mode != PadMode::Constant && least.is_some_and(|n| n < 0) {
-                return Err(OpError::new("negative padding is only possible in constant mode"));
+            if matches!(self.mode, PadMode::Reflect | PadMode::Edge) && least.is_some_and(|n| n < 0) {
+                return Err(OpError::new(
+                    "negative padding is only possible in constant mode and in wrap mode",
+                ));
             }
             shape.push(dim.add(&added));
         }
@@ -155,6 +158,15 @@ mod tests {
         }
         let one = run(&pad(PadMode::Reflect, 1, 1), &[&Array::i64s(&[7])], &Bindings::new()).unwrap();
         assert_eq!(one.ints().unwrap(), [7, 7, 7]);
+    }
+
+    #[test]
+    fn rolls() {
+        let x = Array::i64s(&[1, 2, 3, 4]);
+        for (before, expected) in [(-1, [2, 3, 4, 1]), (1, [4, 1, 2, 3]), (-6, [3, 4, 1, 2])] {
+            let y = run(&pad(PadMode::Wrap, before, -before), &[&x], &Bindings::new()).unwrap();
+            assert_eq!(y.ints().unwrap(), expected);
+        }
     }
 
     #[test]
