@@ -14,7 +14,7 @@ use super::attributes::Attributes;
 use super::integer_sums::{fold_zero_point, integer_conv, integer_matmul, per_channel, scaled_sum};
 use super::lowering::{Call, Lowered, Value};
 use super::matmul::scaled;
-use super::quantization::{Dequantized, Table, is_zero};
+use super::quantization::{Dequantized, Table, is_positive, is_zero};
 use super::quantize::dequantize;
 use super::quantized_operands::nonzero;
 use crate::ir::array::{Array, Data};
@@ -68,18 +68,21 @@ pub(super) fn from_operands(
 }
 
 /// Returns the quantization of operand 0 if the operator only moves or selects the operand's values, so that it can
-/// move the integers instead. Scales are positive, so the largest integer belongs to the largest value.
+/// move the integers instead. The largest integer belongs to the largest value only if the scale is positive.
 pub(super) fn moved_operand<'t>(
+    graph: &Graph,
     operator: &str,
     attributes: &Attributes<'_>,
     operands: &[Value],
     wanted: &[bool],
     table: &'t Table,
 ) -> Option<&'t Dequantized> {
+    let Some(Value::Node(node)) = operands.first() else { return None };
+    let quantized = table.get(node).filter(|d| d.axis.is_none())?;
     let moves = match operator {
         "DepthToSpace" | "Expand" | "Flatten" | "Gather" | "Identity" | "Reshape" | "Slice"
         | "SpaceToDepth" | "Split" | "Squeeze" | "Tile" | "Transpose" | "Unsqueeze" => true,
-        "MaxPool" => wanted.len() == 1,
+        "MaxPool" => wanted.len() == 1 && is_positive(graph, quantized.scale),
         // Cropping may read outside the tensor, where the value is a real number.
         "Resize" => {
             let is = |name: &str, default: &'static str, value: &str| {
@@ -90,8 +93,7 @@ pub(super) fn moved_operand<'t>(
         }
         _ => false,
     };
-    let Some(Value::Node(node)) = operands.first().filter(|_| moves) else { return None };
-    table.get(node).filter(|d| d.axis.is_none())
+    moves.then_some(quantized)
 }
 
 /// Returns the quantizations of the operands of a matmul or convolution if integers can compute it: both have 8 bits,

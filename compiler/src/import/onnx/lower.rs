@@ -366,7 +366,9 @@ impl<'m> Lowerer<'m> {
         let wanted: Vec<bool> = node.output.iter().map(|o| !o.is_empty()).collect();
         // Opsets 1 to 5: operands that a runtime may overwrite.
         attributes.ignore(&["consumed_inputs"]);
-        let moved = moved_operand(node.op_type(), attributes, operands, &wanted, &self.dequantized).cloned();
+        let moved =
+            moved_operand(&self.graph, node.op_type(), attributes, operands, &wanted, &self.dequantized)
+                .cloned();
         let integers = moved.as_ref().map(|moved| with_first(operands, moved.values));
         let given = integers.as_deref().unwrap_or(operands);
         let mut call = Call::new(Builder::new(&mut self.graph, name), attributes, opset, given, &wanted)

@@ -66,6 +66,12 @@ pub(super) fn is_zero(graph: &Graph, zero: Option<NodeId>) -> bool {
     constant(graph, zero).is_some_and(zeros)
 }
 
+/// Returns true if a scale is known to be positive.
+pub(super) fn is_positive(graph: &Graph, scale: NodeId) -> bool {
+    let positive = |a: Array| a.floats().is_ok_and(|v| v.iter().all(|v| *v > 0.0));
+    constant(graph, scale).is_some_and(positive)
+}
+
 fn constant(graph: &Graph, id: NodeId) -> Option<Array> {
     graph.constant(id)?.to_array().ok()
 }
