@@ -5,6 +5,7 @@
 //! values are computed while the bundle is written, so memory does not grow with the model. Biases, norms, position tables,
 //! expert routers and filters of few channels stay floats.
 
+pub mod activations;
 pub mod caches;
 pub mod calibration;
 mod weights;

@@ -138,6 +138,12 @@ const fn storage_options(
         ),
         row(
             commands,
+            "--activations",
+            ["--weights q8 --activations q8"; 4],
+            [Fails("--activations has no effect"), lm, lm, two],
+        ),
+        row(
+            commands,
             "--kv-cache",
             ["--kv-cache q8"; 4],
             [Fails("--kv-cache has no effect"), lm, lm, bundle],
@@ -286,6 +292,12 @@ const OTHER: &[Row] = &[
         BENCH,
         "--calibrate",
         ["--weights q8 --calibrate {ids}"; 4],
+        [Like("compile"), Like("compile"), Like("compile"), Fails("need a model, but")],
+    ),
+    row(
+        BENCH,
+        "--activations",
+        ["--weights q8 --activations q8"; 4],
         [Like("compile"), Like("compile"), Like("compile"), Fails("need a model, but")],
     ),
     bench_model_row("--kv-cache", "--kv-cache q8"),

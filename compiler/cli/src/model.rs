@@ -17,7 +17,7 @@ use crate::constants::{constant_array, replace_input, values_or_hash};
 use crate::failure::{Failure, Result};
 use crate::finish::finish;
 use crate::import_remedies::with_remedies;
-use crate::model_args::{DimArg, KvCache, ModelArgs, ModelOptions};
+use crate::model_args::{Activations, DimArg, KvCache, ModelArgs, ModelOptions};
 use crate::sample_sizes::{fix_unbound_symbols, widen_bounds};
 use crate::shape_args::{Shapes, apply_shapes, separate_axes};
 use crate::weight_report::{WeightSizes, weighted_graphs};
@@ -196,6 +196,11 @@ impl ModelOptions {
                 "the functions that generate text have other inputs",
                 "leave out --const",
             ),
+            _ if !generates_text && self.activations.is_some() => (
+                "--activations".to_owned(),
+                "the model has no functions that generate text",
+                "leave out --activations",
+            ),
             (_, Some(_)) if !generates_text => {
                 ("--kv-cache".to_owned(), "the model has no KV cache", "leave out --kv-cache")
             }
@@ -220,7 +225,7 @@ impl ModelOptions {
         Ok(dims)
     }
 
-    /// Applies `--weights`, `--calibrate`, `--kv-cache` and `--batch-invariant` to the model's graphs. Adds the options
+    /// Applies `--weights`, `--calibrate`, `--activations`, `--kv-cache` and `--batch-invariant` to the model's graphs. Adds the options
     /// that are given to `flags`, which the bundle's provenance records.
     /// Returns notes for the user.
     fn quantize(&self, model: &mut Model, flags: &mut Vec<String>) -> Result<Vec<String>> {
@@ -237,6 +242,10 @@ impl ModelOptions {
             driftc::quantize::run([&mut model.graph].into_iter().chain(graphs), weights, &calibration)?;
             notes.extend(sizes.report(&weighted_graphs(model), weights)?);
             flags.push(format!("--weights {weights}"));
+        }
+        if self.activations == Some(Activations::Q8) {
+            driftc::quantize::activations::run(model.entry_points.iter_mut().map(|entry| &mut entry.graph))?;
+            flags.push("--activations q8".to_owned());
         }
         if self.kv_cache == Some(KvCache::Q8) {
             let functions =

@@ -51,6 +51,9 @@ pub(crate) struct ModelOptions {
         help_heading = LANGUAGE_MODEL_OPTIONS
     )]
     pub(crate) calibrate: Option<PathBuf>,
+    /// Multiply quantized weights by floats (f16), or in prefill by values rounded to 8 bits (q8) [default: f16]
+    #[arg(long, value_name = "f16|q8", conflicts_with = "batch_invariant", help_heading = LANGUAGE_MODEL_OPTIONS)]
+    pub(crate) activations: Option<Activations>,
     /// Store the KV cache as floats (f16) or as 8-bit values (q8) [default: f16]
     #[arg(long, value_name = "f16|q8", help_heading = LANGUAGE_MODEL_OPTIONS)]
     pub(crate) kv_cache: Option<KvCache>,
@@ -79,6 +82,7 @@ impl ModelOptions {
             (self.precision.is_some(), "--precision"),
             (self.weights.is_some(), "--weights"),
             (self.calibrate.is_some(), "--calibrate"),
+            (self.activations.is_some(), "--activations"),
             (self.kv_cache.is_some(), "--kv-cache"),
             (self.batch_invariant, "--batch-invariant"),
         ];
@@ -93,6 +97,15 @@ impl ModelOptions {
         Err(Failure::usage(reason)
             .help("a bundle is compiled already; compile its model again with these options"))
     }
+}
+
+/// Value of `--activations`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Activations {
+    /// Unquantized floats of the type that `--precision` selects
+    F16,
+    /// 8-bit quantized values in the functions of many rows
+    Q8,
 }
 
 /// Value of `--kv-cache`.

@@ -36,6 +36,7 @@ pub use super::ops::matmul::MatMul;
 pub use super::ops::pad::Pad;
 pub use super::ops::pool::Pool;
 pub use super::ops::quantize_rows::QuantizeRows;
+pub use super::ops::quantized_rows_matmul::QuantizedRowsMatMul;
 pub use super::ops::range::Range;
 pub use super::ops::recurrent::Recurrent;
 pub use super::ops::reduce::Reduce;
@@ -181,6 +182,7 @@ ops! {
     Concat = "concat",
     Update = "update",
     QuantizeRows = "quantize-rows",
+    QuantizedRowsMatMul = "quantized-rows-matmul",
     Pad = "pad",
     Expand = "expand",
     Relayout = "relayout",

@@ -39,6 +39,8 @@ pub const KERNELS: &[Kernel] = &[
     matmul::matmul_broadcast::KERNEL,
     matmul::matmul::KERNEL,
     matmul::matmul_dot::KERNEL,
+    matmul::quantized_rows_coop::KERNEL,
+    matmul::quantized_rows_dot::KERNEL,
     conv::conv::KERNEL,
     conv::conv_dot::KERNEL,
     conv::conv_1x1::KERNEL,

@@ -143,7 +143,7 @@ fn quantize_cache(graph: &mut Graph, cache: Cache) -> Result<NodeId> {
     let name = state.name.clone();
     let mut g = Builder::new(graph, &name);
     let state = g.add(state, &[])?;
-    let new = g.add(QuantizeRows {}, &[new])?;
+    let new = g.add(QuantizeRows::default(), &[new])?;
     let quantized = g.add(update, &[state, new])?;
     let mut shown = quantized;
     for mut view in views {

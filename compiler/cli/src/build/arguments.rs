@@ -51,6 +51,7 @@ pub(crate) fn arguments(model: &ModelTable, artifact: &Artifact, folder: &Path) 
     let texts = [
         ("--precision", &artifact.precision),
         ("--weights", &artifact.weights),
+        ("--activations", &artifact.activations),
         ("--kv-cache", &artifact.kv_cache),
     ];
     for (option, text) in texts {

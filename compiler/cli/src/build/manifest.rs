@@ -121,6 +121,7 @@ pub(crate) struct Artifact {
     pub(crate) precision: Option<String>,
     pub(crate) weights: Option<String>,
     pub(crate) calibrate: Option<PathBuf>,
+    pub(crate) activations: Option<String>,
     pub(crate) kv_cache: Option<String>,
     #[serde(default)]
     pub(crate) batch_invariant: bool,

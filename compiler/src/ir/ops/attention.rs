@@ -273,7 +273,7 @@ mod tests {
         let op = Attention { causal: true, ..Attention::plain(0.3) };
         let q = random(DType::F32, &[1, 4, 3, 8], 1);
         let (k, v) = (random(DType::F32, &[1, 2, 9, 8], 2), random(DType::F32, &[1, 2, 9, 12], 3));
-        let coded = |x: &Array| run(&QuantizeRows {}, &[x], &Bindings::new()).unwrap();
+        let coded = |x: &Array| run(&QuantizeRows::default(), &[x], &Bindings::new()).unwrap();
         let floats = |x: &Array, last| Array::f32(&[1, 2, 9, last], dequantize_rows(&coded(x)).unwrap());
         let y = run(&op, &[&q, &coded(&k), &coded(&v)], &Bindings::new()).unwrap();
         assert_eq!(y, run(&op, &[&q, &floats(&k, 8), &floats(&v, 12)], &Bindings::new()).unwrap());

@@ -26,6 +26,7 @@ pub mod matmul;
 pub mod pad;
 pub mod pool;
 pub mod quantize_rows;
+pub mod quantized_rows_matmul;
 pub mod range;
 pub mod recurrent;
 pub mod reduce;

@@ -37,6 +37,7 @@ pub const CASES: &[Cases] = &[
     Cases { operator: "pad", text: include_str!("pad.txt") },
     Cases { operator: "pool", text: include_str!("pool.txt") },
     Cases { operator: "quantize_rows", text: include_str!("quantize_rows.txt") },
+    Cases { operator: "quantized_rows_matmul", text: include_str!("quantized_rows_matmul.txt") },
     Cases { operator: "recurrent", text: include_str!("recurrent.txt") },
     Cases { operator: "reduce", text: include_str!("reduce.txt") },
     Cases { operator: "resize", text: include_str!("resize.txt") },

@@ -68,11 +68,11 @@ fn depth(shape: &Shape) -> Dim {
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
     let Some(shape) = shape(op, problem) else { return Vec::new() };
-    let Some(packed) = constant(problem, 1).and_then(|filters| pack(filters, problem)) else {
+    if constant(problem, 1).and_then(|filters| pack(filters, problem)).is_none() {
         return Vec::new();
-    };
+    }
     let sizes = [&shape.rows.m, &problem.result.shape[1], &depth(&shape)].map(|d| problem.max(d));
-    tiled_dot::tile_candidates(problem, shape.signs, problem.max(&shape.rows.batch), sizes, Some(&packed))
+    tiled_dot::tile_candidates(problem, shape.signs, problem.max(&shape.rows.batch), sizes, true)
 }
 
 fn launches(problem: &Problem<'_>, config: tiled_dot::Config) -> Result<Vec<LaunchDraft>, OpError> {

@@ -30,13 +30,12 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let batch = problem.max(&product(&sizes.batch));
-    let packed = dot::packed_b(op, problem).map(|(packed, _)| packed);
     tiled_dot::tile_candidates(
         problem,
         signs,
         batch,
         [&sizes.m, &sizes.n, &sizes.k].map(|d| problem.max(d)),
-        packed.as_ref(),
+        dot::packed_b(op, problem).is_some(),
     )
 }
 

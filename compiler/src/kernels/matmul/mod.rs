@@ -15,3 +15,5 @@ pub(super) mod matvec_fragments;
 pub(super) mod matvec_panels;
 pub(super) mod matvec_quantized;
 mod quantized_matmul;
+pub(super) mod quantized_rows_coop;
+pub(super) mod quantized_rows_dot;

@@ -24,6 +24,15 @@ pub(crate) const KERNEL: Kernel = Kernel {
 /// keeps in registers.
 const LOADS: u32 = 4;
 
+/// Hook `store` of rows that end with padding. The word after the last word of quantized values is the scale, and zeros
+/// follow it until the row has a multiple of 4 words.
+const STORE_ALIGNED: &str = "fn store(row: u32, i: u32, v: u32) {
+    store_word(row, i, v);
+    if (i < length()) { return; }
+    for (var zero = i + 1u; zero % 4u != 0u; zero++) { store_word(row, zero, 0u); }
+}
+";
+
 fn rows<'a>(problem: &Problem<'a>) -> Option<(Problem<'a>, RowView)> {
     let Op::QuantizeRows(_) = problem.op else { return None };
     let last = problem.operands.first()?.rank().checked_sub(1)?;
@@ -53,7 +62,11 @@ fn launches(problem: &Problem<'_>, tiling: RowTiling) -> Result<Vec<LaunchDraft>
     if let Some(last) = axes.last_mut() {
         *last = "i".into();
     }
-    shader.write("store", "row: u32, i: u32", &prelude, &Coordinates::element(axes))?;
+    let aligned = matches!(problem.op, Op::QuantizeRows(op) if op.aligned);
+    let hook = if aligned { "store_word" } else { "store" };
+    let params = "row: u32, i: u32";
+    let store = shader.write_fn(hook, params, &prelude, &Coordinates::element(axes), false)?;
+    shader.replace("store", if aligned { format!("{store}{STORE_ALIGNED}") } else { store });
     let flops = problem.operands[0].elements().scale(4);
     let grid = tiling.grid(problem, &rows.rows());
     Ok(vec![shader.finish("quantize_rows", KERNEL.wgsl, grid, flops)])

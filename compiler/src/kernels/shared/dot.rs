@@ -28,6 +28,8 @@ use crate::target::IntDotSigns;
 pub(crate) struct Signs {
     unsigned: [bool; 2],
     unsigned_dot: bool,
+    /// True if dot products are computed by multiplications, because the device has no instructions for them.
+    emulated: bool,
 }
 
 impl Signs {
@@ -41,11 +43,21 @@ impl Signs {
         };
         let supported = problem.target.features.int_dot_product && problem.computed == DType::I32;
         let unsigned = [unsigned(0)?, unsigned(1)?];
-        let accelerated = &problem.target.features.int_dot_accelerated;
+        supported.then(|| Self::new(problem, unsigned))
+    }
+
+    /// Returns the signs of two signed operands. Devices without integer dot products compute them by multiplications.
+    pub(crate) fn signed(problem: &Problem<'_>) -> Self {
+        Self::new(problem, [false; 2])
+    }
+
+    fn new(problem: &Problem<'_>, unsigned: [bool; 2]) -> Self {
+        let features = &problem.target.features;
+        let accelerated = &features.int_dot_accelerated;
         let only_unsigned =
             accelerated.contains(&IntDotSigns::Unsigned) && !accelerated.contains(&IntDotSigns::Signed);
         let unsigned_dot = unsigned == [true, true] || only_unsigned;
-        supported.then_some(Self { unsigned, unsigned_dot })
+        Self { unsigned, unsigned_dot, emulated: !features.int_dot_product }
     }
 
     /// True if operand `index` is unsigned.
@@ -62,6 +74,12 @@ impl Signs {
     pub(crate) fn declare(self, shader: &mut Shader<'_>) {
         shader.constant("FLIP_A", self.flips(0));
         shader.constant("FLIP_B", self.flips(1));
+        if self.emulated {
+            let function =
+                "fn dot4(a: u32, b: u32) -> i32 { let v = unpack4xI8(a) * unpack4xI8(b); return v.x + v.y + v.z + v.w; }\n";
+            shader.replace("dot4", function.into());
+            return;
+        }
         shader.needs(&[Need::IntDotProduct]);
         if self.unsigned_dot {
             // Flipping adds 128 to a signed element, where it subtracts 128 from an unsigned element.

@@ -12,6 +12,7 @@ pub(crate) mod pixels;
 #[cfg(test)]
 pub(crate) mod preludes;
 pub(crate) mod quantized;
+pub(crate) mod quantized_rows;
 pub(crate) mod residual_rows;
 pub(crate) mod subgroup_sums;
 pub(crate) mod sum_correction;

@@ -7,7 +7,6 @@ use super::dot::Signs;
 use crate::ir::dim::Dim;
 use crate::kernels::cost::{Estimate, Parameters, barriers, waiting};
 use crate::kernels::kernel::{Candidate, Configuration, config};
-use crate::shader::pack::Packed;
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Shader};
 
@@ -42,17 +41,18 @@ const TILES: &[[u32; 5]] = &[
 
 /// Returns the candidates of `tiled_dot.wgsl` for `batch` 8-bit matmuls of M x K by K x N within the target's limits,
 /// with their costs.
+/// `packed_b` is true if four words of the second operand are adjacent in memory.
 pub(crate) fn tile_candidates(
     problem: &Problem<'_>,
     signs: Signs,
     batch: i64,
     [m, n, k]: [i64; 3],
-    packed_b: Option<&Packed>,
+    packed_b: bool,
 ) -> Vec<Candidate> {
     let Some(p) = Params::from_problem(problem) else { return Vec::new() };
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     // Without packing, a vec4 of words is read as the vec4s of four rows or columns.
-    let loads_per_vec4_of_words = if packed_b.is_some() { 1.0 } else { 4.0 };
+    let loads_per_vec4_of_words = if packed_b { 1.0 } else { 4.0 };
     let memory = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
     let fits = |&&[tm, tn, rows, cols, tk]: &&[u32; 5]| {
         let groups = [n / i64::from(tn * cols * 4), m / i64::from(tm * rows), batch - 1];

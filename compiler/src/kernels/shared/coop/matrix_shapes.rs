@@ -1,5 +1,6 @@
 //! Shapes of the target's cooperative matrices that the kernels on matrix units use.
 
+use crate::ir::op::Op;
 use crate::ir::tensor::{DType, DeviceType};
 use crate::kernels::shared::dot::Signs;
 use crate::shader::problem::Problem;
@@ -17,6 +18,9 @@ pub(crate) fn f16_matrix_shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixSh
 
 /// True if the problem is a float matmul that is computed with f16 inputs.
 pub(crate) fn computes_in_f16(problem: &Problem<'_>) -> bool {
+    if matches!(problem.op, Op::QuantizedRowsMatMul(_)) {
+        return false;
+    }
     // The second operand decides, because the first may be a graph input, whose precision never changes. Packed words
     // of quantized weights have no precision; then the first operand decides.
     let deciding = usize::from(problem.operands.get(1).is_none_or(|o| o.dtype != DType::U32));
@@ -27,8 +31,13 @@ pub(crate) fn computes_in_f16(problem: &Problem<'_>) -> bool {
 /// Returns the target's matrix shape with 8-bit inputs and 32-bit sums for a problem. Both operands must be signed or
 /// both unsigned. The first may also be unsigned and the second signed; then the kernel corrects the sums.
 fn int8_matrix_shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
-    let signs = Signs::from_problem(problem)?;
-    let signs = [signs.is_unsigned(0), signs.is_unsigned(1)];
+    let signs = match problem.op {
+        Op::QuantizedRowsMatMul(_) => [false; 2],
+        _ => {
+            let signs = Signs::from_problem(problem)?;
+            [signs.is_unsigned(0), signs.is_unsigned(1)]
+        }
+    };
     // An unsigned first operand may become signed: the kernel corrects the sums (`sum_correction`).
     if signs == [false, true] || !problem.target.features.int8 || !supports_matrices(problem.target) {
         return None;

@@ -1,0 +1,117 @@
+//! Matmuls of quantized rows and quantized weights, for kernels that sum the products of quantized values in integers.
+
+use super::matmul_sizes::{MatMulSizes, batch_axes, operand_batch};
+use crate::error::OpError;
+use crate::ir::op::{Op, QuantizedRowsMatMul};
+use crate::shader::Shader;
+use crate::shader::access::Coordinates;
+use crate::shader::pack::quantized_panels::{QuantizedPanels, ROWS};
+use crate::shader::problem::Problem;
+
+/// Name of the WGSL functions that load the scales of the weights.
+const WEIGHTS: &str = "weights";
+
+/// A matmul of quantized rows and weights with one scale per column.
+pub(crate) struct QuantizedRowsProblem {
+    pub(crate) sizes: MatMulSizes,
+    /// Number of elements of a row (K).
+    pub(crate) depth: usize,
+    panels: QuantizedPanels,
+}
+
+impl QuantizedRowsProblem {
+    /// Returns the matmul of a problem. Returns `None` if the operator is another one, or if its weights are not packed
+    /// with one scale per column and with values that are signed 8-bit integers after subtracting the zero point.
+    pub(crate) fn from_problem(problem: &Problem<'_>) -> Option<Self> {
+        let Op::QuantizedRowsMatMul(QuantizedRowsMatMul { trans_b }) = problem.op else { return None };
+        let weights = problem.operands.get(1)?;
+        let panels = weights.quantized?.panels;
+        let [first, last] = weights.constant?.shape.as_slice() else { return None };
+        let [n, k] = if *trans_b { [*first, *last] } else { [*last, *first] };
+        let along_k = panels.depth == k && panels.taps == 1 && panels.k_stride == if *trans_b { 1 } else { n };
+        let signed = matches!((panels.bits, panels.zero_point), (8, 128) | (4, 8));
+        let scaled_by_column = panels.groups_per_row() == 1 && panels.bias_type.is_none();
+        let (batch, matrix) = problem.result.shape.split_last_chunk::<2>()?;
+        let sizes = MatMulSizes { batch: batch.to_vec(), m: matrix[0].clone(), k: k.into(), n: n.into() };
+        (along_k && signed && scaled_by_column && k > 0).then_some(Self { sizes, depth: k, panels })
+    }
+
+    /// Replaces the hook `store(batch, row, n4, v)` by a function that multiplies four integer sums by the scales of
+    /// the row and of the columns, applies the epilogue and stores the results. The WGSL expression `row_scale` uses
+    /// the variables `batch` and `row`. [`Self::bind_weights`] must come first.
+    ///
+    /// # Errors
+    /// If the epilogue is malformed (a defect of the graph).
+    pub(crate) fn declare_store(&self, shader: &mut Shader<'_>, row_scale: &str) -> Result<(), OpError> {
+        let params = "batch: u32, row: u32, n4: u32";
+        let (prelude, mut axes) = batch_axes(shader, &self.sizes.batch);
+        axes.extend(["row".to_string(), "n4".to_string()]);
+        let lanes = axes.len() - 1;
+        let store = shader.write_fn("store_floats", params, &prelude, &Coordinates::vec4(axes, lanes), false)?;
+        let panel = self.panels.panel_vec4s();
+        shader.replace(
+            "store",
+            format!(
+                "{store}fn store({params}, v: vec4<i32>) {{
+    let column_scales = {WEIGHTS}_scale(n4 / 4u * {panel}u, 0u, n4 % 4u);
+    store_floats(batch, row, n4, vec4<f32>(v) * ({row_scale} * column_scales));
+}}
+"
+            ),
+        );
+        Ok(())
+    }
+
+    /// Returns the WGSL function `name(batch, row, k4)`, which loads word `k4` of a quantized row.
+    pub(crate) fn word_function(shader: &mut Shader<'_>, name: &str) -> String {
+        let (prelude, mut axes) = operand_batch(shader, 0);
+        axes.extend(["row".to_string(), "k4".to_string()]);
+        let params = "batch: u32, row: u32, k4: u32";
+        shader.read_fn(name, params, &prelude, 0, &Coordinates::element(axes), false)
+    }
+
+    /// Binds the weights, and returns the name of their buffer, an array of `vec4<u32>`.
+    ///
+    /// # Errors
+    /// If the weights are not quantized (a defect of the candidates).
+    pub(crate) fn bind_weights(shader: &mut Shader<'_>) -> Result<String, OpError> {
+        shader.add_scale_functions(WEIGHTS, 1)
+    }
+
+    /// Returns a WGSL expression of type `vec4<u32>`: the words of weights at position `k4` of the columns `4 * n4` to
+    /// `4 * n4 + 3`, as signed 8-bit integers.
+    pub(crate) fn vec4_of_words(&self, buffer: &str) -> String {
+        let base = format!("n4 / 4u * {}u", self.panels.panel_vec4s());
+        if self.panels.bits == 8 {
+            return format!("{buffer}[{base} + k4 * 4u + n4 % 4u] ^ vec4<u32>(0x80808080u)");
+        }
+        let word = format!("{buffer}[{base} + k4 / 2u * 4u + n4 % 4u]");
+        widened("vec4<u32>", &format!("({word} >> vec4<u32>(k4 % 2u * 16u))"))
+    }
+
+    /// Returns a WGSL expression of type `vec2<u32>`: the weights at K positions `8 * k8` to `8 * k8 + 7` of column
+    /// `n`, as signed 8-bit integers.
+    pub(crate) fn two_words(&self, buffer: &str) -> String {
+        let base = format!("n / {ROWS}u * {}u + n / 4u % 4u", self.panels.panel_vec4s());
+        if self.panels.bits == 8 {
+            let word = |position: &str| format!("{buffer}[{base} + {position} * 4u][n % 4u]");
+            return format!(
+                "vec2<u32>({}, {}) ^ vec2<u32>(0x80808080u)",
+                word("(k8 * 2u)"),
+                word("(k8 * 2u + 1u)")
+            );
+        }
+        let word = format!("{buffer}[{base} + k8 * 4u][n % 4u]");
+        widened("vec2<u32>", &format!("(vec2<u32>({word}) >> vec2<u32>(0u, 16u))"))
+    }
+}
+
+/// Returns a WGSL expression that widens the four 4-bit values in the low half of each component of `halves`, which has
+/// the type `ty`, to signed 8-bit integers. The zero point of the values is 8.
+fn widened(ty: &str, halves: &str) -> String {
+    let low = format!("({halves} & {ty}(0xffffu))");
+    let pairs = format!("(({low} | {low} << {ty}(8u)) & {ty}(0x00ff00ffu))");
+    let bytes = format!("(({pairs} | {pairs} << {ty}(4u)) & {ty}(0x0f0f0f0fu))");
+    // With the top bit set, no byte borrows from the next byte.
+    format!("(({bytes} | {ty}(0x80808080u)) - {ty}(0x08080808u)) ^ {ty}(0x80808080u)")
+}

@@ -1,0 +1,127 @@
+//! Quantizes the first operands of matmuls to 8 bits at run time, with a scale for each row, in functions of many rows.
+//!
+//! ```text
+//! %2 = matmul %0 %1 (u8 [N, K])                  %3 = quantize-rows %0
+//!                                        ->      %2 = quantized-rows-matmul %3 %1 (u8 [N, K])
+//! ```
+//!
+//! With many rows, multiplying takes longer than reading the weights, and integers are multiplied faster than floats.
+//! With few rows, as in `decode` and `verify`, reading the weights takes longer, so these matmuls keep their floats. Only
+//! weights with one scale per column are multiplied in integers. Matmuls of one operand share its quantized rows.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::ir::graph::{Graph, NodeId, Replacement};
+use crate::ir::op::{Constant, MatMul, Op, QuantizeRows, QuantizedRowsMatMul};
+use crate::shader::pack::quantized_panels::QuantizedPanels;
+
+/// Minimum number of rows of a matmul whose first operand is quantized.
+const MIN_ROWS: i64 = 32;
+/// The number of elements of a row must be a multiple of this number, so that kernels load 8 quantized values at a time.
+const DEPTH_MULTIPLE: usize = 8;
+
+/// Quantizes activations in the functions of a model, and returns the number of matmuls that multiply integers.
+///
+/// # Errors
+/// If no matmul can multiply integers.
+pub fn run<'a>(graphs: impl IntoIterator<Item = &'a mut Graph>) -> Result<usize> {
+    let mut count = 0;
+    for graph in graphs {
+        count += quantize_graph(graph)?;
+    }
+    if count > 0 {
+        return Ok(count);
+    }
+    Err(Error::request(
+        format!("no function multiplies {MIN_ROWS} or more rows by weights with one scale per output"),
+        "give --weights q8 or --weights q844 with --activations q8, and a --dim chunk of at least 32",
+    ))
+}
+
+fn quantize_graph(graph: &mut Graph) -> Result<usize> {
+    let mut quantized: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+    let mut count = 0;
+    for id in graph.topological() {
+        let Some((op, [x, weights])) = quantizable(graph, id) else { continue };
+        let rows = match quantized.get(&x) {
+            Some(rows) => *rows,
+            None => {
+                let name = format!("{} (quantized)", graph.node(x).name);
+                let rows = graph.add(QuantizeRows { aligned: true }, &[x], &name)?;
+                quantized.insert(x, rows);
+                rows
+            }
+        };
+        let dtype = graph.tensor(id).dtype;
+        let (operands, epilogue) = (vec![rows, weights], Vec::new());
+        graph.set_op(id, Replacement { op: op.into(), operands, arity: 2, epilogue })?;
+        graph.set_storage_type(id, dtype);
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Returns the matmul of quantized rows that replaces a node, and the operands of the node. Returns `None` if the node is
+/// not a matmul of many rows by weights with one scale per column.
+fn quantizable(graph: &Graph, id: NodeId) -> Option<(QuantizedRowsMatMul, [NodeId; 2])> {
+    let node = graph.node(id);
+    let Op::MatMul(MatMul { trans_a: false, trans_b }) = node.op else { return None };
+    let operands = <[NodeId; 2]>::try_from(graph.operands(id)).ok()?;
+    let (rows, weights) = (graph.tensor(operands[0]), graph.constant(operands[1])?);
+    let many = rows.shape.iter().rev().nth(1)?.range(&graph.bounds).0 >= MIN_ROWS;
+    let floats = rows.dtype.is_float() && graph.constant(operands[0]).is_none() && node.epilogue.is_empty();
+    (many && floats && has_column_scales(weights, trans_b))
+        .then_some((QuantizedRowsMatMul { trans_b }, operands))
+}
+
+/// True if a constant is a matrix of symmetric quantized values with one scale per column.
+fn has_column_scales(weights: &Constant, trans_b: bool) -> bool {
+    let (Some(panels), [first, last]) = (QuantizedPanels::from_constant(weights), &weights.shape[..]) else {
+        return false;
+    };
+    let (depth, stride) = if trans_b { (*last, 1) } else { (*first, *last) };
+    let along_k = panels.depth == depth && panels.k_stride == stride && panels.taps == 1;
+    let symmetric = matches!((panels.bits, panels.zero_point), (8, 128) | (4, 8)) && panels.bias_type.is_none();
+    along_k && symmetric && panels.groups_per_row() == 1 && depth.is_multiple_of(DEPTH_MULTIPLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::run;
+    use crate::ir::graph_text::{parse, print};
+
+    const GRAPH: &str = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,40,64]}
+%1 = constant {"dtype":"f32","shape":[48,64],"encoding":"u8 in groups of 64","random":1}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":true}
+%3 = constant {"dtype":"f32","shape":[64,64],"encoding":"u4 in groups of 64","random":2}
+%5 = matmul %0 %3 {"trans_a":false,"trans_b":true}
+%6 = constant {"dtype":"f32","shape":[32,64],"encoding":"u8 in groups of 32","random":3}
+%7 = matmul %0 %6 {"trans_a":false,"trans_b":true}
+%8 = constant {"dtype":"f32","shape":[64,32],"random":4}
+%9 = matmul %5 %8 {"trans_a":false,"trans_b":false}
+output "a" %2
+output "b" %5
+output "c" %7
+output "d" %9
+"#;
+
+    #[test]
+    fn matmuls_of_one_operand_share_its_quantized_rows() {
+        let mut graph = parse(GRAPH).unwrap();
+        assert_eq!(run([&mut graph]).unwrap(), 2);
+        crate::ir::verify::verify(&graph, "activations").unwrap();
+        let text = print(&graph);
+        assert_eq!(text.matches("= quantize-rows").count(), 1, "{text}");
+        assert_eq!(text.matches("= quantized-rows-matmul").count(), 2, "{text}");
+        assert_eq!(text.matches("= matmul").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn few_rows_are_not_quantized() {
+        let mut graph = parse(&GRAPH.replace("[1,40,64]", "[1,16,64]")).unwrap();
+        let error = run([&mut graph]).unwrap_err().to_string();
+        assert!(error.contains("32 or more rows"), "{error}");
+    }
+}
