@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::ir::graph::{Graph, NodeId, Replacement};
-use crate::ir::op::{Constant, MatMul, Op, QuantizeRows, QuantizedRowsMatMul};
+use crate::ir::op::{Constant, Element, Elementwise, MatMul, Op, QuantizeRows, QuantizedRowsMatMul, Transpose};
 use crate::shader::pack::quantized_panels::QuantizedPanels;
 
 /// Minimum number of rows of a matmul whose first operand is quantized.
@@ -59,6 +59,7 @@ fn quantize_graph(graph: &mut Graph) -> Result<usize> {
         graph.set_storage_type(id, dtype);
         count += 1;
     }
+    graph.sweep();
     Ok(count)
 }
 
@@ -67,12 +68,29 @@ fn quantize_graph(graph: &mut Graph) -> Result<usize> {
 fn quantizable(graph: &Graph, id: NodeId) -> Option<(QuantizedRowsMatMul, [NodeId; 2])> {
     let node = graph.node(id);
     let Op::MatMul(MatMul { trans_a: false, trans_b }) = node.op else { return None };
-    let operands = <[NodeId; 2]>::try_from(graph.operands(id)).ok()?;
-    let (rows, weights) = (graph.tensor(operands[0]), graph.constant(operands[1])?);
+    let [x, second] = <[NodeId; 2]>::try_from(graph.operands(id)).ok()?;
+    let (constant, trans_b) = matrix(graph, second, trans_b)?;
+    let (rows, weights) = (graph.tensor(x), graph.constant(constant)?);
     let many = rows.shape.iter().rev().nth(1)?.range(&graph.bounds).0 >= MIN_ROWS;
-    let floats = rows.dtype.is_float() && graph.constant(operands[0]).is_none() && node.epilogue.is_empty();
+    let floats = rows.dtype.is_float() && graph.constant(x).is_none() && node.epilogue.is_empty();
     (many && floats && has_column_scales(weights, trans_b))
-        .then_some((QuantizedRowsMatMul { trans_b }, operands))
+        .then_some((QuantizedRowsMatMul { trans_b }, [x, constant]))
+}
+
+/// Returns the constant behind casts and transposes of a matmul's second operand, and whether the matmul reads it
+/// transposed. Returns `None` for other operands.
+fn matrix(graph: &Graph, mut id: NodeId, mut transposed: bool) -> Option<(NodeId, bool)> {
+    loop {
+        let node = graph.node(id);
+        match &node.op {
+            Op::Constant(_) => return Some((id, transposed)),
+            Op::Transpose(Transpose { perm }) if perm[..] == [1, 0] => transposed = !transposed,
+            Op::Elementwise(Elementwise { element: Element::Cast(to) })
+                if to.is_float() && node.epilogue.is_empty() => {}
+            _ => return None,
+        }
+        id = *graph.operands(id).first()?;
+    }
 }
 
 /// True if a constant is a matrix of symmetric quantized values with one scale per column.
@@ -96,7 +114,8 @@ mod tests {
 %1 = constant {"dtype":"f32","shape":[48,64],"encoding":"u8 in groups of 64","random":1}
 %2 = matmul %0 %1 {"trans_a":false,"trans_b":true}
 %3 = constant {"dtype":"f32","shape":[64,64],"encoding":"u4 in groups of 64","random":2}
-%5 = matmul %0 %3 {"trans_a":false,"trans_b":true}
+%4 = transpose %3 {"perm":[1,0]}
+%5 = matmul %0 %4 {"trans_a":false,"trans_b":false}
 %6 = constant {"dtype":"f32","shape":[32,64],"encoding":"u8 in groups of 32","random":3}
 %7 = matmul %0 %6 {"trans_a":false,"trans_b":true}
 %8 = constant {"dtype":"f32","shape":[64,32],"random":4}
