@@ -10,12 +10,14 @@ use drift_tests::device;
 use driftc::compile::{Options, lower};
 use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
+use driftc::ir::graph::Graph;
 use driftc::ir::graph_text;
 use driftc::ir::op::Constant;
 use driftc::ir::tensor::DType;
 use driftc::passes::Precision;
 use driftc::plan::Plan;
 use driftc::quantize;
+use driftc::quantize::activations;
 use driftc::quantize::calibration::Calibration;
 use driftc::shader::pack::{Arrangement, Packed};
 use driftc::target::TargetProfile;
@@ -217,6 +219,42 @@ fn weights_are_quantized() {
         assert!(apart < F32, "{what}: a logit on the device differs from the reference by {apart}");
         let error = rms(&got) / rms(&zeros);
         assert!(error > 1e-4 && error < near, "{what}: {error}");
+    }
+}
+
+/// Activations that driftc quantizes (`--activations q8`): the logits of the device and of the CPU reference are close to
+/// each other, and to the logits with float activations. A value that is almost in the middle between two quantized
+/// values may round to either of them, which changes the logits of this token and of later tokens. The logits of the
+/// first token are equal.
+#[test]
+fn activations_are_quantized() {
+    for (name, weights) in [("llama", "q8"), ("llama", "q844"), ("gpt2", "q8")] {
+        let what = format!("{name} in {weights}");
+        let (ids, _) = stored(&folder(name));
+        let rows = i64::try_from(ids.shape[1]).unwrap();
+        let (mut model, _) =
+            drift_models::load(&folder(name), &dims((rows, rows))).unwrap_or_else(|e| panic!("{e}"));
+        quantize::run([&mut model.graph], weights.parse().unwrap(), &Calibration::default()).expect(&what);
+        let inputs = BTreeMap::from([("input_ids".to_string(), ids)]);
+        let logits = |graph: &Graph| eval(graph, &inputs).expect(&what).remove(0).1;
+        let floats = logits(&model.graph);
+        let count = activations::run([&mut model.graph]).expect(&what);
+        assert!(count > 8, "{what}: {count} matmuls of quantized rows");
+        let reference = logits(&model.graph);
+        let device = device::run(&model.graph, &Options::default(), &inputs).expect(&what).remove(0).1;
+        let zeros = Array::f32(&device.shape, vec![0.0; device.len()]);
+        let differ = |a: &Array, b: &Array| {
+            let pairs = a.floats().unwrap().iter().zip(b.floats().unwrap());
+            pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt()
+        };
+        let scale = differ(&floats, &zeros);
+        let (rounding, error) = (differ(&reference, &floats) / scale, differ(&device, &reference) / scale);
+        assert!(rounding > 1e-4 && rounding < 0.05, "{what}: {rounding}");
+        assert!(error < rounding, "{what}: the device differs from the reference by {error}");
+        let columns = device.shape[2];
+        let first = device.floats().unwrap().iter().zip(reference.floats().unwrap()).take(columns);
+        let apart = first.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart < F32, "{what}: a logit of the first token differs from the reference by {apart}");
     }
 }
 

@@ -120,7 +120,7 @@ const fn storage_options(
     bundle: Outcome,
     two: Outcome,
     checked: bool,
-) -> [Row; 6] {
+) -> [Row; 7] {
     let lm = acts(checked);
     [
         row(commands, "--precision", ["--precision f16"; 4], [lm, lm, lm, bundle]),

@@ -180,7 +180,14 @@ mod tests {
         let groups: [(&str, &[&str]); 2] = [
             (
                 LANGUAGE_MODEL_OPTIONS,
-                &["calibrate", "activations", "kv_cache", "batch_invariant", "prompt_tokens", "decode_tokens"],
+                &[
+                    "calibrate",
+                    "activations",
+                    "kv_cache",
+                    "batch_invariant",
+                    "prompt_tokens",
+                    "decode_tokens",
+                ],
             ),
             (
                 GENERATION_OPTIONS,

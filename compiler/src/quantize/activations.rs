@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::ir::graph::{Graph, NodeId, Replacement};
-use crate::ir::op::{Constant, Element, Elementwise, MatMul, Op, QuantizeRows, QuantizedRowsMatMul, Transpose};
+use crate::ir::op::{
+    Constant, Element, Elementwise, MatMul, Op, QuantizeRows, QuantizedRowsMatMul, Transpose,
+};
 use crate::shader::pack::quantized_panels::QuantizedPanels;
 
 /// Minimum number of rows of a matmul whose first operand is quantized.
@@ -100,7 +102,8 @@ fn has_column_scales(weights: &Constant, trans_b: bool) -> bool {
     };
     let (depth, stride) = if trans_b { (*last, 1) } else { (*first, *last) };
     let along_k = panels.depth == depth && panels.k_stride == stride && panels.taps == 1;
-    let symmetric = matches!((panels.bits, panels.zero_point), (8, 128) | (4, 8)) && panels.bias_type.is_none();
+    let symmetric =
+        matches!((panels.bits, panels.zero_point), (8, 128) | (4, 8)) && panels.bias_type.is_none();
     along_k && symmetric && panels.groups_per_row() == 1 && depth.is_multiple_of(DEPTH_MULTIPLE)
 }
 

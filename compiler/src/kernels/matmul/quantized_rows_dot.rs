@@ -47,7 +47,6 @@ fn launches(problem: &Problem<'_>, config: tiled_dot::Config) -> Result<Vec<Laun
     let sizes = &matmul.sizes;
     let batch = product(&sizes.batch);
     let flops = sizes.m.mul(&sizes.n).mul(&sizes.k).mul(&batch).scale(2);
-    let grid =
-        tiled_dot::declare_matmul(&mut shader, config, signs, &batch, [&sizes.m, &sizes.n, &sizes.k]);
+    let grid = tiled_dot::declare_matmul(&mut shader, config, signs, &batch, [&sizes.m, &sizes.n, &sizes.k]);
     Ok(vec![shader.finish(KERNEL.name, KERNEL.wgsl, grid, flops)])
 }

@@ -75,8 +75,7 @@ impl Signs {
         shader.constant("FLIP_A", self.flips(0));
         shader.constant("FLIP_B", self.flips(1));
         if self.emulated {
-            let function =
-                "fn dot4(a: u32, b: u32) -> i32 { let v = unpack4xI8(a) * unpack4xI8(b); return v.x + v.y + v.z + v.w; }\n";
+            let function = "fn dot4(a: u32, b: u32) -> i32 { let v = unpack4xI8(a) * unpack4xI8(b); return v.x + v.y + v.z + v.w; }\n";
             shader.replace("dot4", function.into());
             return;
         }

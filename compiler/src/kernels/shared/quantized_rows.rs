@@ -28,7 +28,8 @@ impl QuantizedRowsProblem {
         let panels = weights.quantized?.panels;
         let [first, last] = weights.constant?.shape.as_slice() else { return None };
         let [n, k] = if *trans_b { [*first, *last] } else { [*last, *first] };
-        let along_k = panels.depth == k && panels.taps == 1 && panels.k_stride == if *trans_b { 1 } else { n };
+        let along_k =
+            panels.depth == k && panels.taps == 1 && panels.k_stride == if *trans_b { 1 } else { n };
         let signed = matches!((panels.bits, panels.zero_point), (8, 128) | (4, 8));
         let scaled_by_column = panels.groups_per_row() == 1 && panels.bias_type.is_none();
         let (batch, matrix) = problem.result.shape.split_last_chunk::<2>()?;
@@ -47,7 +48,8 @@ impl QuantizedRowsProblem {
         let (prelude, mut axes) = batch_axes(shader, &self.sizes.batch);
         axes.extend(["row".to_string(), "n4".to_string()]);
         let lanes = axes.len() - 1;
-        let store = shader.write_fn("store_floats", params, &prelude, &Coordinates::vec4(axes, lanes), false)?;
+        let store =
+            shader.write_fn("store_floats", params, &prelude, &Coordinates::vec4(axes, lanes), false)?;
         let panel = self.panels.panel_vec4s();
         shader.replace(
             "store",
