@@ -6,7 +6,7 @@
 //! %3 = concat %1 %2 {"axis": 0}              ->    %3 = pad %0 {"mode": "wrap", "before": [5, 0], "after": [-5, 0]}
 //! ```
 //!
-//! A pad in wrap mode is a roll if it crops as many elements at the end of each axis as it adds before the axis. A roll
+//! A pad in wrap mode is a roll if the numbers of elements that it adds before an axis and crops at its end are equal. A roll
 //! of a roll is one roll by the sum of both shifts, so a roll along several axes takes one dispatch.
 
 use super::matching::{name, plain, rewrite};

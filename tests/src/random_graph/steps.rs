@@ -384,8 +384,7 @@ fn slice(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.add(op, &[x]).map(Some)
 }
 
-/// Concatenates `x` with itself or with another tensor whose shape differs from that of `x` at most along one axis, or
-/// rolls `x`.
+/// Rolls `x`, or concatenates it with itself or with another tensor. The shapes differ at most along one axis.
 fn concat(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let y = if g.rng.once_in(3) { x } else { g.rng.pick(&g.values.clone()) };
     if x == y && g.rng.once_in(2) {

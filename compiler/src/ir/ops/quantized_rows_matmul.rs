@@ -2,7 +2,7 @@
 //!
 //! The first operand has rows as [`QuantizeRows`] computes them: u32 `[.., M, words]`, with K / 4 words of quantized
 //! values, the row's scale, and padding. The second operand is a matrix `[K, N]`, or `[N, K]` if transposed. The result
-//! is `[.., M, N]`. If the matrix is quantized with one scale per column, kernels sum the products of the quantized
+//! is `[.., M, N]`. If the matrix is quantized with one scale per column, kernels multiply and add the quantized
 //! values in integers and multiply each sum by both scales.
 //!
 //! [`QuantizeRows`]: crate::ir::op::QuantizeRows

@@ -1,4 +1,4 @@
-//! Kernel `quantized_rows_dot`: matmuls of quantized rows by dot products of four elements, with `tiled_dot.wgsl`.
+//! Kernel `quantized_rows_dot`: matmuls of quantized rows with packed dot instructions, by `tiled_dot.wgsl`.
 
 use crate::error::OpError;
 use crate::ir::dim::product;

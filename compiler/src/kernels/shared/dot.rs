@@ -28,7 +28,7 @@ use crate::target::IntDotSigns;
 pub(crate) struct Signs {
     unsigned: [bool; 2],
     unsigned_dot: bool,
-    /// True if dot products are computed by multiplications, because the device has no instructions for them.
+    /// True if the device has no dot instructions, so that multiplications and additions replace them.
     emulated: bool,
 }
 
@@ -46,7 +46,7 @@ impl Signs {
         supported.then(|| Self::new(problem, unsigned))
     }
 
-    /// Returns the signs of two signed operands. Devices without integer dot products compute them by multiplications.
+    /// Returns the signs of two signed operands. Devices without integer dot instructions multiply and add.
     pub(crate) fn signed(problem: &Problem<'_>) -> Self {
         Self::new(problem, [false; 2])
     }

@@ -1,4 +1,4 @@
-//! Matmuls of quantized rows and quantized weights, for kernels that sum the products of quantized values in integers.
+//! Matmuls of quantized rows and quantized weights, for kernels that multiply and add quantized values in integers.
 
 use super::matmul_sizes::{MatMulSizes, batch_axes, operand_batch};
 use crate::error::OpError;
