@@ -224,6 +224,7 @@ mod tests {
             "gather-elements",
             "gather-nd",
             "quantize-rows",
+            "quantized-rows-matmul",
             "recurrent",
             "relayout",
             "resize",

@@ -112,8 +112,8 @@ impl QuantizedRowsProblem {
 /// the type `ty`, to signed 8-bit integers. The zero point of the values is 8.
 fn widened(ty: &str, halves: &str) -> String {
     let low = format!("({halves} & {ty}(0xffffu))");
-    let pairs = format!("(({low} | {low} << {ty}(8u)) & {ty}(0x00ff00ffu))");
-    let bytes = format!("(({pairs} | {pairs} << {ty}(4u)) & {ty}(0x0f0f0f0fu))");
+    let pairs = format!("(({low} | ({low} << {ty}(8u))) & {ty}(0x00ff00ffu))");
+    let bytes = format!("(({pairs} | ({pairs} << {ty}(4u))) & {ty}(0x0f0f0f0fu))");
     // With the top bit set, no byte borrows from the next byte.
     format!("(({bytes} | {ty}(0x80808080u)) - {ty}(0x08080808u)) ^ {ty}(0x80808080u)")
 }
