@@ -430,3 +430,24 @@ fn dynamically_quantized_lstm() {
         }
     }
 }
+
+/// The largest integer belongs to the largest value only if the scale is positive. A scale of the caller may be negative.
+#[test]
+fn max_pool_of_dequantized_values() {
+    let integers = Array::int(DType::U8, &[1, 1, 2, 4], vec![3, 9, 0, 200, 7, 1, 255, 8]);
+    for (scale, constant, expected) in
+        [(0.5, true, [4.5, 127.5]), (-0.5, true, [-0.5, 0.0]), (-0.5, false, [-0.5, 0.0])]
+    {
+        let what = format!("scale {scale}, constant: {constant}");
+        let pool = with(node("MaxPool", &["x"], &["y"]), ints("kernel_shape", &[2, 2]));
+        let values =
+            [value("q", integers.clone(), false), value("scale", Array::f32(&[], vec![scale]), constant)];
+        let (mut graph, inputs) = single(with(pool, ints("strides", &[2, 2])), &values);
+        graph.node.insert(0, node("DequantizeLinear", &["q", "scale"], &["x"]));
+        let imported = load_bytes(bytes(&model(21, graph)), &Options::default()).expect(&what);
+        let evaluated = eval(&imported.graph, &inputs).expect(&what).remove(0).1;
+        assert_eq!(evaluated.floats().unwrap(), expected, "{what}, the reference");
+        let got = device::run(&imported.graph, &compile::Options::default(), &inputs).expect(&what);
+        assert_eq!(got[0].1.floats().unwrap(), expected, "{what}, on the device");
+    }
+}
