@@ -225,9 +225,8 @@ impl ModelOptions {
         Ok(dims)
     }
 
-    /// Applies `--weights`, `--calibrate`, `--activations`, `--kv-cache` and `--batch-invariant` to the model's graphs. Adds the options
-    /// that are given to `flags`, which the bundle's provenance records.
-    /// Returns notes for the user.
+    /// Applies `--weights`, `--calibrate`, `--activations`, `--kv-cache` and `--batch-invariant` to the model's graphs. Adds
+    /// the options that are given to `flags`, which the bundle's provenance records. Returns notes for the user.
     fn quantize(&self, model: &mut Model, flags: &mut Vec<String>) -> Result<Vec<String>> {
         let mut notes = Vec::new();
         if let Some(weights) = self.weights {

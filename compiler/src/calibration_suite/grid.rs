@@ -186,15 +186,15 @@ const CONVOLUTIONS: &[[u32; 6]] = &[
     [256, 256, 64, 3, 1, 256],
 ];
 
-/// Batch size, input channels, output channels, image side, filter side and stride of convolutions of several images.
+/// Input channels, output channels, image side, filter side, stride and groups of convolutions of two images.
 const BATCHED_CONVOLUTIONS: &[[u32; 6]] = &[
-    [2, 320, 320, 64, 3, 1],
-    [2, 640, 640, 32, 3, 1],
-    [2, 960, 640, 32, 3, 1],
-    [2, 1280, 1280, 16, 3, 1],
-    [2, 1280, 1280, 8, 3, 1],
-    [2, 2560, 1280, 8, 3, 1],
-    [2, 640, 320, 64, 1, 1],
+    [320, 320, 64, 3, 1, 1],
+    [640, 640, 32, 3, 1, 1],
+    [960, 640, 32, 3, 1, 1],
+    [1280, 1280, 16, 3, 1, 1],
+    [1280, 1280, 8, 3, 1, 1],
+    [2560, 1280, 8, 3, 1, 1],
+    [640, 320, 64, 1, 1, 1],
 ];
 
 /// Input channels, output channels, image side, filter side, stride and groups of convolutions with filters of 8 bits, which
@@ -294,15 +294,15 @@ pub(super) fn graphs() -> Vec<(String, String)> {
         fused_matmul(*sizes, encoding, *gated, *normalized)
     };
     add("fused matmul", FUSED_MATMULS.iter().map(fused).collect());
-    add("convolution", CONVOLUTIONS.iter().map(|sizes| conv(*sizes, "")).collect());
+    add("convolution", CONVOLUTIONS.iter().map(|sizes| conv(1, *sizes, "")).collect());
     add(
         "convolution of several images",
-        BATCHED_CONVOLUTIONS.iter().map(|sizes| batched_conv(*sizes)).collect(),
+        BATCHED_CONVOLUTIONS.iter().map(|sizes| conv(2, *sizes, "")).collect(),
     );
     let per_output = |sizes: &[u32; 6]| format!("u8 in groups of {}", sizes[0] * sizes[3] * sizes[3]);
     add(
         "quantized convolution",
-        QUANTIZED_CONVOLUTIONS.iter().map(|sizes| conv(*sizes, &per_output(sizes))).collect(),
+        QUANTIZED_CONVOLUTIONS.iter().map(|sizes| conv(1, *sizes, &per_output(sizes))).collect(),
     );
     add("convolution of an input", STEMS.iter().map(|sizes| stem(*sizes)).collect());
     add("separable", SEPARABLE.iter().map(|sizes| separable(*sizes)).collect());
@@ -386,9 +386,9 @@ fn batched_matmul([batch, m, k, n]: [u32; 4], trans: bool) -> String {
     format!("{a}{b}%2 = neg %0\n%3 = neg %1\n%4 = matmul %2 %3 {attributes}\noutput \"c\" %4\n")
 }
 
-fn conv([ci, co, side, window, stride, group]: [u32; 6], encoding: &str) -> String {
+fn conv(batch: u32, [ci, co, side, window, stride, group]: [u32; 6], encoding: &str) -> String {
     let pad = if stride == window { 0 } else { window / 2 };
-    let x = input(0, "x", &[1, ci, side, side]);
+    let x = input(0, "x", &[batch, ci, side, side]);
     let filters = encoded(2, &[co, ci / group, window, window], encoding);
     let bias = constant(3, &[co]);
     format!(
@@ -396,22 +396,12 @@ fn conv([ci, co, side, window, stride, group]: [u32; 6], encoding: &str) -> Stri
     )
 }
 
-fn stem(sizes: [u32; 6]) -> String {
-    let [batch, ci, _, side, ..] = sizes;
-    format!("{}{}", input(0, "x", &[batch, ci, side, side]), images_conv(0, sizes))
-}
-
-fn batched_conv(sizes: [u32; 6]) -> String {
-    let [batch, ci, _, side, ..] = sizes;
-    format!("{}%5 = neg %0\n{}", input(0, "x", &[batch, ci, side, side]), images_conv(5, sizes))
-}
-
-/// Returns a convolution of value `x` with a bias and relu.
-fn images_conv(x: u32, [_, ci, co, _, window, stride]: [u32; 6]) -> String {
+fn stem([batch, ci, co, side, window, stride]: [u32; 6]) -> String {
     let pad = window / 2;
-    let (filters, bias) = (constant(1, &[co, ci, window, window]), constant(2, &[co]));
+    let (x, filters) = (input(0, "x", &[batch, ci, side, side]), constant(1, &[co, ci, window, window]));
+    let bias = constant(2, &[co]);
     format!(
-        "{filters}{bias}%3 = conv %{x} %1 %2 {{\"strides\":[{stride},{stride}],\"dilations\":[1,1],\"pads_begin\":[{pad},{pad}],\"pads_end\":[{pad},{pad}],\"group\":1}}\n%4 = relu %3\noutput \"y\" %4\n"
+        "{x}{filters}{bias}%3 = conv %0 %1 %2 {{\"strides\":[{stride},{stride}],\"dilations\":[1,1],\"pads_begin\":[{pad},{pad}],\"pads_end\":[{pad},{pad}],\"group\":1}}\n%4 = relu %3\noutput \"y\" %4\n"
     )
 }
 

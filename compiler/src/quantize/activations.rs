@@ -100,11 +100,7 @@ fn has_column_scales(weights: &Constant, trans_b: bool) -> bool {
     let (Some(panels), [first, last]) = (QuantizedPanels::from_constant(weights), &weights.shape[..]) else {
         return false;
     };
-    let (depth, stride) = if trans_b { (*last, 1) } else { (*first, *last) };
-    let along_k = panels.depth == depth && panels.k_stride == stride && panels.taps == 1;
-    let symmetric =
-        matches!((panels.bits, panels.zero_point), (8, 128) | (4, 8)) && panels.bias_type.is_none();
-    along_k && symmetric && panels.groups_per_row() == 1 && depth.is_multiple_of(DEPTH_MULTIPLE)
+    panels.has_column_scales([*first, *last], trans_b) && panels.depth.is_multiple_of(DEPTH_MULTIPLE)
 }
 
 #[cfg(test)]

@@ -28,13 +28,9 @@ impl QuantizedRowsProblem {
         let panels = weights.quantized?.panels;
         let [first, last] = weights.constant?.shape.as_slice() else { return None };
         let [n, k] = if *trans_b { [*first, *last] } else { [*last, *first] };
-        let along_k =
-            panels.depth == k && panels.taps == 1 && panels.k_stride == if *trans_b { 1 } else { n };
-        let signed = matches!((panels.bits, panels.zero_point), (8, 128) | (4, 8));
-        let scaled_by_column = panels.groups_per_row() == 1 && panels.bias_type.is_none();
         let (batch, matrix) = problem.result.shape.split_last_chunk::<2>()?;
         let sizes = MatMulSizes { batch: batch.to_vec(), m: matrix[0].clone(), k: k.into(), n: n.into() };
-        (along_k && signed && scaled_by_column && k > 0).then_some(Self { sizes, depth: k, panels })
+        panels.has_column_scales([*first, *last], *trans_b).then_some(Self { sizes, depth: k, panels })
     }
 
     /// Replaces the hook `store(batch, row, n4, v)` by a function that multiplies four integer sums by the scales of

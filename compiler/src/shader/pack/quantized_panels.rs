@@ -92,6 +92,15 @@ impl QuantizedPanels {
         }
     }
 
+    /// True if a matmul can multiply the quantized values of this matrix as signed integers: they are symmetric, and each
+    /// column has one scale. `shape` is `[K, N]`, or `[N, K]` if the matmul reads the matrix transposed.
+    pub fn has_column_scales(&self, shape: [usize; 2], transposed: bool) -> bool {
+        let (depth, k_stride) = if transposed { (shape[1], 1) } else { (shape[0], shape[1]) };
+        let along_k = self.depth == depth && self.k_stride == k_stride && self.taps == 1;
+        let symmetric = matches!((self.bits, self.zero_point), (8, 128) | (4, 8)) && self.bias_type.is_none();
+        along_k && symmetric && self.groups_per_row() == 1
+    }
+
     /// Returns the number of groups of values per row that have a common scale.
     pub fn groups_per_row(&self) -> usize {
         self.depth.div_ceil(self.group_size)
