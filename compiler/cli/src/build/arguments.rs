@@ -153,6 +153,7 @@ dims = { m = 3 }
 precision = "f16"
 weights = "q8"
 calibrate = "text.txt"
+activations = "q8"
 kv-cache = "q8"
 batch-invariant = true
 tuning = "t.tune"
@@ -172,7 +173,7 @@ optimize = true
         assert_eq!(set, known);
         let words: Vec<String> = arguments.iter().flat_map(Argument::words).collect();
         let line = "--dim m=3 --dim n=2 --shape x=1,n --const a=1 --const b=0.5 --const c=1,2 --const d=1 --const \
-                    e=in/e.npy --const f=1,2 --like y=in/1.npy --like y=in/2.npy --link model.y=other.x --precision f16 --weights q8 --kv-cache q8 \
+                    e=in/e.npy --const f=1,2 --like y=in/1.npy --like y=in/2.npy --link model.y=other.x --precision f16 --weights q8 --activations q8 --kv-cache q8 \
                     --calibrate in/text.txt --tuning in/t.tune --self-test 2 --specialize n=1 --specialize n=2 \
                     --batch-invariant --optimize";
         assert_eq!(words.join(" "), line);

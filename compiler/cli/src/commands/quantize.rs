@@ -28,8 +28,8 @@ pub(crate) struct QuantizeArgs {
     #[arg(long, value_enum, value_name = "METHOD", default_value = "minmax")]
     method: RangeMethod,
     /// Store activations as this type
-    #[arg(long, value_enum, value_name = "u8|i8", default_value = "u8")]
-    activations: ActivationType,
+    #[arg(long = "activations", value_enum, value_name = "u8|i8", default_value = "u8")]
+    activation_type: ActivationType,
     /// Leave a node in float, by its name or the name of an output
     #[arg(long, value_name = "NODE")]
     leave: Vec<String>,
@@ -108,7 +108,7 @@ fn quantize(args: &QuantizeArgs, inputs: &[Declaration], samples: &[SampleFiles]
             RangeMethod::Percentile => Method::Percentile,
             RangeMethod::Entropy => Method::Entropy,
         },
-        activations: match args.activations {
+        activations: match args.activation_type {
             ActivationType::U8 => Activations::U8,
             ActivationType::I8 => Activations::I8,
         },
