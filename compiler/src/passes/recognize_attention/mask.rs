@@ -3,8 +3,9 @@
 use super::super::fold_constants::fold;
 use super::super::matching::{add_binary, add_floats, add_unary, affine, elementwise, floats, plain, splat};
 use crate::error::Result;
+use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
-use crate::ir::op::{BinaryFn, Element, Elementwise, Op, Reduce, UnaryFn};
+use crate::ir::op::{BinaryFn, Element, Elementwise, Expand, Op, Reduce, Reshape, UnaryFn};
 use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::DType;
 
@@ -14,8 +15,16 @@ const EXCLUDED: f32 = -1e9;
 const FINITE: f32 = -1e30;
 
 /// One mask of attention scores.
+#[derive(Debug, Clone)]
+pub(super) struct Mask {
+    pub(super) term: Term,
+    /// Shape of the scores that the mask applies to.
+    pub(super) scores: Vec<Dim>,
+}
+
+/// How a mask changes attention scores.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Mask {
+pub(super) enum Term {
     /// A tensor that is added to the attention scores.
     Added(NodeId),
     /// A condition. Attention scores for which the condition is not `keeps` become `out`.
@@ -29,7 +38,7 @@ pub(super) enum Mask {
     },
 }
 
-impl Mask {
+impl Term {
     /// Returns true if adding `out` to an attention score is equivalent to replacing the score by `out`, because the
     /// key gets no weight either way.
     pub(super) fn excludes(&self) -> bool {
@@ -55,9 +64,9 @@ pub(super) fn leaves_a_key(graph: &Graph, masks: &[Mask], combined: NodeId) -> b
     }
     // One constant mask may hold infinities if no other mask can.
     let mut constants = 0;
-    masks.iter().all(|mask| match *mask {
-        Mask::Selected { out, .. } => out.is_finite(),
-        Mask::Added(id) => match row_has_key(unexpanded(graph, id)) {
+    masks.iter().all(|mask| match mask.term {
+        Term::Selected { out, .. } => out.is_finite(),
+        Term::Added(id) => match row_has_key(unexpanded(graph, id)) {
             Some(known) => {
                 constants += 1;
                 known && constants == 1
@@ -87,13 +96,19 @@ fn is_finite(graph: &Graph, id: NodeId) -> bool {
 }
 
 /// Combines all masks of attention scores to one additive mask, folded to a constant where possible. Returns `None`
-/// without masks. The mask is f32, since the number that excludes a key may exceed the range of f16.
-pub(super) fn combine(graph: &mut Graph, masks: &[Mask], name: &str) -> Result<Option<NodeId>> {
+/// without masks. `leading` are the axes of the batch and of the heads, to which the mask broadcasts. The mask is f32,
+/// since the number that excludes a key may exceed the range of f16.
+pub(super) fn combine(
+    graph: &mut Graph,
+    masks: &[Mask],
+    leading: &[Dim; 2],
+    name: &str,
+) -> Result<Option<NodeId>> {
     let mut sum: Option<NodeId> = None;
     for mask in masks {
-        let added = match *mask {
-            Mask::Added(id) => unexpanded(graph, id),
-            Mask::Selected { condition, keeps, out } => {
+        let added = match mask.term {
+            Term::Added(id) => unexpanded(graph, id),
+            Term::Selected { condition, keeps, out } => {
                 let zero = add_floats(graph, DType::F32, &[], vec![0.0], name)?;
                 let out = add_floats(graph, DType::F32, &[], vec![out], name)?;
                 let (yes, no) = if keeps { (zero, out) } else { (out, zero) };
@@ -102,6 +117,7 @@ pub(super) fn combine(graph: &mut Graph, masks: &[Mask], name: &str) -> Result<O
                 folded(graph, id, name)?
             }
         };
+        let added = with_leading_axes(graph, added, &mask.scores, leading, name)?;
         sum = Some(match sum {
             Some(other) => {
                 let id = add_binary(graph, BinaryFn::Add, other, added, name)?;
@@ -111,6 +127,35 @@ pub(super) fn combine(graph: &mut Graph, masks: &[Mask], name: &str) -> Result<O
         });
     }
     Ok(sum)
+}
+
+/// Reshapes a mask that broadcasts to scores of shape `from`, so that it broadcasts to `[batch, heads, queries, keys]`.
+/// `leading` is `[batch, heads]`. Only leading axes of `from` that differ are joined or split. A mask that broadcasts
+/// along some of these axes alone is expanded along them.
+fn with_leading_axes(
+    graph: &mut Graph,
+    mask: NodeId,
+    from: &[Dim],
+    leading: &[Dim; 2],
+    name: &str,
+) -> Result<NodeId> {
+    let from = from.get(..from.len().saturating_sub(2)).unwrap_or_default();
+    let equal = from.iter().rev().zip(leading.iter().rev()).take_while(|(a, b)| a == b).count();
+    let shape = graph.tensor(mask).shape.clone();
+    let (differing, kept) = shape.split_at(shape.len().saturating_sub(2 + equal));
+    if differing.is_empty() {
+        return Ok(mask);
+    }
+    let (from, to) = (&from[..from.len() - equal], &leading[..leading.len() - equal]);
+    let broadcast = differing.iter().all(|size| size.is(1));
+    let mut result = mask;
+    if !broadcast && differing != from {
+        let id = graph.add(Expand { shape: [from, kept].concat() }, &[result], name)?;
+        result = folded(graph, id, name)?;
+    }
+    let shape = if broadcast { kept.to_vec() } else { [to, kept].concat() };
+    let id = graph.add(Reshape { shape }, &[result], name)?;
+    folded(graph, id, name)
 }
 
 /// Returns the operand of a mask's expand, because attention broadcasts its mask itself; otherwise the mask.
