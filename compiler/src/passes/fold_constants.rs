@@ -38,8 +38,16 @@ pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
     Ok(changes)
 }
 
+/// Returns a node's value as a new constant, if it is constant and small enough to store; otherwise the node itself.
+pub(super) fn folded(graph: &mut Graph, id: NodeId, name: &str) -> Result<NodeId> {
+    match fold(graph, id) {
+        Some(constant) => graph.add_constant(constant, name),
+        None => Ok(id),
+    }
+}
+
 /// Returns the value of a node as a constant, if it is constant and small enough to store.
-pub(super) fn fold(graph: &Graph, id: NodeId) -> Option<Constant> {
+fn fold(graph: &Graph, id: NodeId) -> Option<Constant> {
     let node = graph.node(id);
     if matches!(node.op, Op::Input(_) | Op::Constant(_) | Op::State(_)) || !node.epilogue.is_empty() {
         return None;

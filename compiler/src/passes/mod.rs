@@ -5,6 +5,7 @@
 //! After each pass, dead nodes are swept and the graph is verified, so an error names the pass that broke a rule.
 //! A pass sees the graph and the target's facts, never a kernel.
 
+pub mod avoid_copies;
 pub mod fold_batch_norm;
 pub mod fold_constants;
 pub mod fold_strides;
@@ -57,6 +58,7 @@ pub const PIPELINE: &[Pass] = &[
     Pass { name: "merge-matmuls", run: merge_matmuls::run },
     Pass { name: "split-weights", run: split_weights::run },
     Pass { name: "link-elementwise", run: link_elementwise::run },
+    Pass { name: "avoid-copies", run: avoid_copies::run },
     Pass { name: "lower-precision", run: lower_precision::run },
     Pass { name: assign::STAGE, run: assign::run },
 ];

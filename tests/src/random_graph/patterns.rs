@@ -5,7 +5,7 @@ use driftc::ir::array::Array;
 use driftc::ir::dim::{Dim, product};
 use driftc::ir::element::{BinaryFn, UnaryFn};
 use driftc::ir::graph::NodeId;
-use driftc::ir::op::{GroupNorm, MatMul};
+use driftc::ir::op::{GroupNorm, LayerNorm, MatMul};
 use driftc::ir::ops::reduce::ReduceKind;
 use driftc::ir::tensor::DType;
 
@@ -19,7 +19,7 @@ pub(super) fn step(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
         1 => gelu(g, x).map(Some),
         2 => hard_swish(g, x).map(Some),
         3 => softmax(g, x),
-        4 => layer_norm(g, x),
+        4 => norm(g, x),
         5 => attention(g, x),
         6 => residual(g, x),
         7 => group_norm(g, x),
@@ -75,6 +75,40 @@ fn softmax(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let e = g.builder.unary(UnaryFn::Exp, e)?;
     let sum = g.builder.reduce(ReduceKind::Sum, e, vec![last], true)?;
     g.builder.binary(BinaryFn::Div, e, sum).map(Some)
+}
+
+/// Adds LayerNorm, or LayerNorm within windows.
+fn norm(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    if g.rng.once_in(3) { windows(g, x) } else { layer_norm(g, x) }
+}
+
+/// Adds a norm of `x [.., H, D]` whose axis H is cut into windows as in vision transformers: a split, a transpose, and
+/// reshapes that join axes. Then the windows are joined again and added to `x`.
+fn windows(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let shape = g.shape(x);
+    let ([batch @ .., height, last], Some(width)) = (shape.as_slice(), g.width(x)) else { return Ok(None) };
+    if batch.len() > 2 || !height.is_multiple_of(2) {
+        return Ok(None);
+    }
+    let (n, size) = (product(batch), height.floor_div(2));
+    let split = vec![n.clone(), 2usize.into(), size.clone(), last.clone()];
+    let cut = vec![n.clone(), size.clone(), 2usize.into(), last.clone()];
+    let (scale, bias) = (g.constant(&[width], 1.5)?, g.constant(&[width], 0.5)?);
+    let norm = LayerNorm { axis: shape.len() - 1, epsilon: 0.01, rms: false };
+    let y = g.builder.add(norm, &[x, scale, bias])?;
+    let y = g.builder.reshape(y, split)?;
+    let y = g.builder.transpose(y, vec![0, 2, 1, 3])?;
+    let joined = g.builder.reshape(y, vec![n.mul(&size), last.scale(2)])?;
+    if g.rng.once_in(2) {
+        let (scale, bias) = (g.constant(&[2 * width], 1.5)?, g.constant(&[2 * width], 0.5)?);
+        let norm = LayerNorm { axis: 1, epsilon: 0.01, rms: false };
+        return g.builder.add(norm, &[joined, scale, bias]).map(Some);
+    }
+    let y = g.builder.softmax(joined, 1)?;
+    let y = g.builder.reshape(y, cut)?;
+    let y = g.builder.transpose(y, vec![0, 2, 1, 3])?;
+    let y = g.builder.reshape(y, shape)?;
+    g.builder.binary(BinaryFn::Add, x, y).map(Some)
 }
 
 /// Adds LayerNorm as exporters express it: `(x - mean) / sqrt(mean((x - mean)^2) + epsilon) * scale + bias`.

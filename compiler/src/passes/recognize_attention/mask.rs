@@ -1,6 +1,6 @@
 //! Masks of attention scores: added to the scores, or selected in place of them.
 
-use super::super::fold_constants::fold;
+use super::super::fold_constants::folded;
 use super::super::matching::{add_binary, add_floats, add_unary, affine, elementwise, floats, plain, splat};
 use crate::error::Result;
 use crate::ir::dim::Dim;
@@ -22,7 +22,7 @@ pub(super) struct Mask {
     pub(super) scores: Vec<Dim>,
 }
 
-/// How a mask changes attention scores.
+/// The change that a mask makes to attention scores.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Term {
     /// A tensor that is added to the attention scores.
@@ -178,13 +178,6 @@ pub(super) fn row_has_key(graph: &mut Graph, mask: NodeId, name: &str) -> Result
 /// Clips an attention mask, so that minus infinity becomes a large finite number.
 pub(super) fn finite(graph: &mut Graph, mask: NodeId, name: &str) -> Result<NodeId> {
     add_unary(graph, UnaryFn::Clip { low: FINITE, high: f32::INFINITY }, mask, name)
-}
-
-fn folded(graph: &mut Graph, id: NodeId, name: &str) -> Result<NodeId> {
-    match fold(graph, id) {
-        Some(constant) => graph.add_constant(constant, name),
-        None => Ok(id),
-    }
 }
 
 /// The range of keys that a causal mask lets a query attend to.

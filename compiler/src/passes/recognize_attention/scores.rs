@@ -45,8 +45,8 @@ fn is_softmax(graph: &Graph, id: NodeId) -> bool {
     }
 }
 
-/// Returns the value at the start of a chain of float casts and reshapes of leading axes. Returns `None` if a node of
-/// the chain has several users.
+/// Returns the value before a sequence of float casts and reshapes of leading axes. Returns `None` if a node of
+/// the sequence has more than one user.
 fn without_casts_and_reshapes(graph: &Graph, mut id: NodeId) -> Option<NodeId> {
     loop {
         let x = match plain(graph, id) {
