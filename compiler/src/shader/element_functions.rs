@@ -9,7 +9,7 @@ use crate::ir::element::{BinaryFn, Element, UnaryFn};
 use crate::ir::tensor::DType;
 
 /// Returns the WGSL expression of an elementwise function, the type of its value, and true if it uses functions of
-/// `lib/elementary.wgsl`.
+/// `lib/elementary.wgsl`. `half` states that the value ends as an f16, so that f16 precision suffices.
 ///
 /// # Errors
 /// If the function is not defined on the operands' type.
@@ -17,9 +17,17 @@ pub fn element_expression(
     element: Element,
     operands: &[(String, ValueType)],
     lanes: u32,
+    half: bool,
 ) -> Result<(String, ValueType, bool), OpError> {
     let get = |i: usize| operands.get(i).cloned().ok_or_else(|| OpError::new("a missing epilogue operand"));
     match element {
+        Element::Unary(UnaryFn::Gelu) if half => {
+            let (x, value_type) = get(0)?;
+            if value_type != ValueType::Float {
+                return Err(OpError::new("Gelu is defined on floats only"));
+            }
+            Ok((format!("gelu_half({x})"), value_type, true))
+        }
         Element::Unary(f) => {
             let (x, value_type) = get(0)?;
             unary(f, &x, value_type, lanes)
@@ -274,8 +282,9 @@ fn gelu(x: &str, lanes: u32) -> String {
 
 fn gelu_tanh(x: &str, lanes: u32) -> String {
     let n = |v: f32| number(v, lanes);
-    let (half, one, scale, cubic) = (n(0.5), n(1.0), n(0.797_884_6), n(0.044_715));
-    format!("({half} * {x} * ({one} + tanh_safe({scale} * ({x} + {cubic} * {x} * {x} * {x}))))")
+    // 0.5 (1 + tanh z) = sigmoid(2 z), which takes fewer instructions.
+    let (scale, cubic) = (n(1.595_769_2), n(0.044_715));
+    format!("({x} * sigmoid({scale} * ({x} + {cubic} * {x} * {x} * {x})))")
 }
 
 fn shrink(x: &str, bias: f32, lambd: f32, lanes: u32) -> String {

@@ -8,6 +8,7 @@ use super::hooks::Shader;
 use super::value_type::ValueType;
 use crate::error::OpError;
 use crate::ir::element::{Arg, EpilogueStep};
+use crate::ir::tensor::DeviceType;
 
 /// A WGSL expression and the type of its value.
 type Text = (String, ValueType);
@@ -64,6 +65,7 @@ impl Shader<'_> {
         let mut reads: BTreeMap<u32, Text> = BTreeMap::new();
         let mut values: Vec<Text> = start.into_iter().collect();
         let based = values.len();
+        let half = self.problem.result.dtype.on_device() == DeviceType::F16;
         for step in steps {
             for arg in &step.args {
                 if let Arg::Input(k) = arg
@@ -82,7 +84,7 @@ impl Shader<'_> {
                 })
                 .collect();
             let operands = operands.ok_or_else(|| OpError::new("an epilogue step names a missing value"))?;
-            let (text, value_type, elementary) = element_expression(step.element, &operands, lanes)?;
+            let (text, value_type, elementary) = element_expression(step.element, &operands, lanes, half)?;
             if elementary {
                 self.elementary = Some(lanes);
             }

@@ -18,6 +18,16 @@ fn erf(x: Elem) -> Elem {
     return select(m, -m, x < Elem(0.0));
 }
 
+/// GELU, `x * normal_cdf(x)`, for results that are stored as f16. The logistic form takes a third of the instructions of
+/// `erf`: the polynomial of |x| is a minimax fit of `log2(normal_cdf(x) / normal_cdf(-x)) / x` from 0 to 6. The error is
+/// at most 0.11 (2.4e-4 |r| + 4e-6) for a result r, a tenth of the rounding to f16.
+fn gelu_half(x: Elem) -> Elem {
+    let z = min(abs(x), Elem(6.0));
+    let p = Elem(2.3008077) + z * (Elem(0.0078311842) + z * (Elem(0.089939356) + z * (Elem(0.012632905)
+        + z * (Elem(-0.0048130038) + z * Elem(0.0003788491)))));
+    return x / (Elem(1.0) + exp2(min(-x * p, Elem(120.0))));
+}
+
 /// Hyperbolic tangent without overflow.
 fn tanh_safe(x: Elem) -> Elem {
     return tanh(clamp(x, Elem(-15.0), Elem(15.0)));
