@@ -82,6 +82,8 @@ pub enum Feature {
     CooperativeMatrixFlexibleDimensions = 35,
     /// Cooperative matrices can be loaded with tensor addressing.
     CooperativeMatrixTensorAddressing = 36,
+    /// Shaders may apply functions to the elements of cooperative matrices.
+    CooperativeMatrixPerElementOperations = 37,
 }
 
 /// Every feature and its name, in bit order.
@@ -123,6 +125,7 @@ pub const FEATURES: &[(Feature, &str)] = &[
     (Feature::CooperativeMatrixWorkgroupScope, "cooperative_matrix_workgroup_scope"),
     (Feature::CooperativeMatrixFlexibleDimensions, "cooperative_matrix_flexible_dimensions"),
     (Feature::CooperativeMatrixTensorAddressing, "cooperative_matrix_tensor_addressing"),
+    (Feature::CooperativeMatrixPerElementOperations, "cooperative_matrix_per_element_operations"),
 ];
 
 /// Limits of a device, or the limits that a variant needs. The default value requires nothing.

@@ -90,6 +90,7 @@ static FEATURE_STRUCTS: [FeatureStruct; N_STRUCTS] = [
             Feature::CooperativeMatrixWorkgroupScope,
             Feature::CooperativeMatrixFlexibleDimensions,
             Feature::CooperativeMatrixTensorAddressing,
+            Feature::CooperativeMatrixPerElementOperations,
         ],
         c"VK_NV_cooperative_matrix2",
         None,
@@ -279,6 +280,7 @@ impl Chain {
             Feature::CooperativeMatrixWorkgroupScope => &mut self.matrix2.workgroup_scope,
             Feature::CooperativeMatrixFlexibleDimensions => &mut self.matrix2.flexible_dimensions,
             Feature::CooperativeMatrixTensorAddressing => &mut self.matrix2.tensor_addressing,
+            Feature::CooperativeMatrixPerElementOperations => &mut self.matrix2.per_element_operations,
             Feature::VulkanMemoryModel => &mut self.memory_model.vulkan_memory_model,
             Feature::VulkanMemoryModelDeviceScope => &mut self.memory_model.vulkan_memory_model_device_scope,
             Feature::VariablePointersStorageBuffer => {
