@@ -151,7 +151,7 @@ fn launches(problem: &Problem<'_>, choice: &Choice) -> Result<Vec<Launch>, Strin
 
 /// Returns the SPIR-V assembly of a launch's shader, without header and with plain numbers as ids.
 fn disassembled(launch: &Launch) -> Result<String, String> {
-    let matrix = launch.matrix.as_ref().map(spirv::Matrix::from);
+    let matrix = spirv::Matrix::from_launch(launch);
     let words = spirv::emit(&launch.wgsl, spirv::Options { finish: None, matrix })?;
     let file = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();

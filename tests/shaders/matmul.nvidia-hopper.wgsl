@@ -1,9 +1,9 @@
-// @generated for matmul/0 f32: matmul THREADS_M=2 THREADS_N=32 ROWS=1 COLS=1 TILE_K=32
-const THREADS_M = 2u;
-const THREADS_N = 32u;
-const ROWS = 1u;
+// @generated for matmul/0 f32: matmul THREADS_M=8 THREADS_N=8 ROWS=4 COLS=1 TILE_K=16
+const THREADS_M = 8u;
+const THREADS_N = 8u;
+const ROWS = 4u;
 const COLS = 1u;
-const TILE_K = 32u;
+const TILE_K = 16u;
 const TILE_M = THREADS_M * ROWS;
 const TILE_N4 = THREADS_N * COLS;
 const THREADS = THREADS_M * THREADS_N;
@@ -56,6 +56,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let k4_end = (size_k() + 3u) / 4u;
     var acc: array<vec4<f32>, ROWS * COLS>;
     { acc[0u] = vec4<f32>(0.0); }
+{ acc[1u] = vec4<f32>(0.0); }
+{ acc[2u] = vec4<f32>(0.0); }
+{ acc[3u] = vec4<f32>(0.0); }
     for (var k4 = 0u; k4 < k4_end; k4 += TILE_K / 4u) {
         for (var i = local; i < TILE_M * TILE_K / 4u; i += THREADS) {
             let row = first_row + i / (TILE_K / 4u);
@@ -82,6 +85,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                     let a = tile_a[(lane_m * ROWS + 0u) * (TILE_K / 4u) + k];
                     acc[0u * COLS + 0u] += a.x * b0 + a.y * b1 + a.z * b2 + a.w * b3;
                 }
+{
+                    let a = tile_a[(lane_m * ROWS + 1u) * (TILE_K / 4u) + k];
+                    acc[1u * COLS + 0u] += a.x * b0 + a.y * b1 + a.z * b2 + a.w * b3;
+                }
+{
+                    let a = tile_a[(lane_m * ROWS + 2u) * (TILE_K / 4u) + k];
+                    acc[2u * COLS + 0u] += a.x * b0 + a.y * b1 + a.z * b2 + a.w * b3;
+                }
+{
+                    let a = tile_a[(lane_m * ROWS + 3u) * (TILE_K / 4u) + k];
+                    acc[3u * COLS + 0u] += a.x * b0 + a.y * b1 + a.z * b2 + a.w * b3;
+                }
             }
         }
         workgroupBarrier();
@@ -91,6 +106,27 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let row = first_row + lane_m * ROWS + 0u;
             let n4 = first_n4 + lane_n + 0u * THREADS_N;
             if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[0u * COLS + 0u]); }
+        }
+    }
+{
+        {
+            let row = first_row + lane_m * ROWS + 1u;
+            let n4 = first_n4 + lane_n + 0u * THREADS_N;
+            if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[1u * COLS + 0u]); }
+        }
+    }
+{
+        {
+            let row = first_row + lane_m * ROWS + 2u;
+            let n4 = first_n4 + lane_n + 0u * THREADS_N;
+            if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[2u * COLS + 0u]); }
+        }
+    }
+{
+        {
+            let row = first_row + lane_m * ROWS + 3u;
+            let n4 = first_n4 + lane_n + 0u * THREADS_N;
+            if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[3u * COLS + 0u]); }
         }
     }
 }

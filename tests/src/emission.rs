@@ -231,6 +231,9 @@ fn write_launch(launch: &Launch, out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "launch {kernel} {} of {workgroup:?}, flops {flops}", list(grid))?;
     writeln!(out, "memory {workgroup_memory}, iterations {iterations}, subgroup {subgroup_size:?}")?;
     writeln!(out, "texels {partial_texels}, {outside:?}, {matrix:?}, needs {needs:?}")?;
+    if launch.stores_halves || launch.keeps_loops {
+        writeln!(out, "stores halves {}, keeps loops {}", launch.stores_halves, launch.keeps_loops)?;
+    }
     writeln!(out, "params {}, scratch {}", list(params), list(scratch))?;
     for Binding { bound, resource, writable } in bindings {
         let bound = match bound {

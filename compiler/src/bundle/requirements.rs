@@ -94,6 +94,7 @@ fn features(launches: &[&Launch], matrices: &BTreeSet<&MatrixShape>, target: &Ta
         features.insert(Feature::CooperativeMatrixWorkgroupScope);
         features.insert(Feature::CooperativeMatrixFlexibleDimensions);
         features.insert(Feature::CooperativeMatrixTensorAddressing);
+        features.insert(Feature::CooperativeMatrixPerElementOperations);
     }
     features
 }

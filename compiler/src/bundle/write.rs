@@ -138,7 +138,7 @@ fn emit_all<'a>(planned: &[Planned<'a>], options: spirv::Options) -> Result<Modu
     sources
         .into_par_iter()
         .map(|((language, wgsl), step)| {
-            let matrix = step.launch.matrix.as_ref().map(spirv::Matrix::from);
+            let matrix = spirv::Matrix::from_launch(&step.launch);
             let module = emit::emit(wgsl, language, spirv::Options { matrix, ..options }).map_err(|e| {
                 Error::internal("emit", format!("kernel {} for `{}`: {e}", step.launch.kernel, step.label))
             })?;

@@ -11,8 +11,10 @@
 
 mod atomics;
 mod barriers;
+mod elements;
 mod f16_bitcasts;
 mod fragments;
+mod loops;
 mod matrices;
 #[cfg(test)]
 mod rewrites;
@@ -22,7 +24,8 @@ mod tensors;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
-use crate::target::{MatrixScope, MatrixShape, MatrixType};
+use crate::shader::Launch;
+use crate::target::{MatrixScope, MatrixType};
 use naga::back::spv;
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 
@@ -48,15 +51,22 @@ pub struct Matrix {
     pub workgroup: bool,
     /// Element types of A and B, and of the accumulator.
     pub elements: [MatrixType; 2],
+    /// True if stores convert the accumulator from f32 to f16. Only for matrices of workgroup scope.
+    pub stores_halves: bool,
+    /// True if the driver should not unroll loops.
+    pub keeps_loops: bool,
 }
 
-impl From<&MatrixShape> for Matrix {
-    fn from(shape: &MatrixShape) -> Matrix {
-        Matrix {
+impl Matrix {
+    /// Returns the cooperative matrices of a launch, if it has any.
+    pub fn from_launch(launch: &Launch) -> Option<Matrix> {
+        launch.matrix.as_ref().map(|shape| Matrix {
             sizes: [shape.m, shape.n, shape.k],
             workgroup: shape.scope == MatrixScope::Workgroup,
             elements: [shape.a, shape.c],
-        }
+            stores_halves: launch.stores_halves,
+            keeps_loops: launch.keeps_loops,
+        })
     }
 }
 
@@ -77,6 +87,7 @@ const OP_TYPE_ARRAY: u16 = 28;
 const OP_TYPE_RUNTIME_ARRAY: u16 = 29;
 const OP_TYPE_STRUCT: u16 = 30;
 const OP_TYPE_POINTER: u16 = 32;
+const OP_TYPE_COOPERATIVE_MATRIX: u16 = 4456;
 const DECORATION_ARRAY_STRIDE: u32 = 6;
 const DECORATION_OFFSET: u32 = 35;
 /// SPIR-V storage classes of buffers: Uniform, PushConstant, StorageBuffer, PhysicalStorageBuffer.
@@ -91,8 +102,14 @@ pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
     let words = super::texels::retype(strip_explicit_layout(&write(wgsl)?)?)?;
     let words = f16_bitcasts::reinterpret(&words)?;
     let mut words = fragments::fill(&matrices::retype(&words, options.matrix)?)?;
-    if options.matrix.is_some_and(|matrix| matrix.workgroup) {
-        words = tensors::address(&words)?;
+    if let Some(matrix) = options.matrix.filter(|matrix| matrix.workgroup) {
+        words = tensors::address(&elements::apply(&words)?)?;
+        if matrix.stores_halves {
+            words = elements::store_halves(&words)?;
+        }
+    }
+    if options.matrix.is_some_and(|matrix| matrix.keeps_loops) {
+        words = loops::keep(&words)?;
     }
     let words = atomics::narrow(&barriers::repair(&words)?)?;
     match options.finish {

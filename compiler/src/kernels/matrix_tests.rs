@@ -78,9 +78,12 @@ struct Emitted {
 }
 
 impl Offered {
-    /// Key that two launches share if the same module is emitted for them: the WGSL and the matrix shape.
+    /// Key that two launches share if the same module is emitted for them: the WGSL and the matrices.
     fn key(&self) -> (String, String) {
-        (self.launch.wgsl.clone(), format!("{:?}", self.launch.matrix))
+        (
+            self.launch.wgsl.clone(),
+            format!("{:?} {} {}", self.launch.matrix, self.launch.stores_halves, self.launch.keeps_loops),
+        )
     }
 
     fn place(&self, target: &TargetProfile) -> String {
@@ -89,7 +92,7 @@ impl Offered {
 
     fn emit(&self, target: &TargetProfile) -> Emitted {
         let place = self.place(target);
-        let matrix = self.launch.matrix.as_ref().map(spirv::Matrix::from);
+        let matrix = spirv::Matrix::from_launch(&self.launch);
         assert!(matrix.is_some(), "{place} declares no matrices");
         let words = spirv::emit(
             &self.launch.wgsl,

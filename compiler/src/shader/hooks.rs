@@ -171,6 +171,8 @@ impl<'p> Shader<'p> {
             subgroup_size: None,
             partial_texels: self.partial_texels,
             matrix: None,
+            stores_halves: false,
+            keeps_loops: false,
             outside: self.outside,
             needs: self.needs,
         }

@@ -81,6 +81,11 @@ pub struct Launch<Code = String> {
     pub partial_texels: bool,
     /// Shape of the cooperative matrices that the shader uses, if any.
     pub matrix: Option<MatrixShape>,
+    /// True if stores of cooperative matrices convert f32 sums to f16.
+    pub stores_halves: bool,
+    /// True if the driver should not unroll the shader's loops, because it would compile the shader for much longer. Only
+    /// for shaders with cooperative matrices, whose loops are long.
+    pub keeps_loops: bool,
     /// Values that the shader expects from reads outside the edges of a texture.
     pub outside: OutsideReads,
     /// Optional device features that the shader uses, other than cooperative matrices.
@@ -137,6 +142,8 @@ impl LaunchDraft {
             subgroup_size: self.subgroup_size,
             partial_texels: self.partial_texels,
             matrix: self.matrix,
+            stores_halves: self.stores_halves,
+            keeps_loops: self.keeps_loops,
             outside: self.outside,
             needs: self.needs,
         })

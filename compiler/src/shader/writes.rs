@@ -56,6 +56,51 @@ impl Shader<'_> {
         ))
     }
 
+    /// Returns the WGSL of a function that applies the epilogue to its parameter `v`, one f32, and returns the result, as
+    /// it is stored. The result must be a float.
+    ///
+    /// # Errors
+    /// If the epilogue is malformed (a defect of the graph).
+    pub fn element_fn(
+        &mut self,
+        name: &str,
+        params: &str,
+        prelude: &str,
+        at: &Coordinates,
+    ) -> Result<String, OpError> {
+        let (statements, value, value_type) = self.element_epilogue(at)?;
+        if value_type != ValueType::Float {
+            return Err(OpError::new("the result of a matrix of floats is not a float"));
+        }
+        let half = self.problem.result.dtype.on_device() == DeviceType::F16;
+        // SPIR-V leaves the conversion of finite numbers beyond the range of f16 undefined.
+        let value = if half { element_functions::clamp_to_f16(&value, 1) } else { value };
+        Ok(format!("fn {name}({params}) -> f32 {{\n{prelude}{statements}    return {value};\n}}\n"))
+    }
+
+    /// Returns the WGSL of a function that applies the epilogue to its parameter `v`, one f32, stores the result, and
+    /// returns `v`.
+    ///
+    /// # Errors
+    /// If the epilogue is malformed (a defect of the graph).
+    pub fn storing_element_fn(
+        &mut self,
+        name: &str,
+        params: &str,
+        prelude: &str,
+        at: &Coordinates,
+    ) -> Result<String, OpError> {
+        let (statements, value, value_type) = self.element_epilogue(at)?;
+        let store = self.store_text(&value, value_type, at, false);
+        Ok(format!("fn {name}({params}) -> f32 {{\n{prelude}{statements}{store}    return v;\n}}\n"))
+    }
+
+    /// Returns the WGSL statements, the value and its type of the epilogue of one f32, `v`.
+    fn element_epilogue(&mut self, at: &Coordinates) -> Result<(String, String, ValueType), OpError> {
+        let start = ("v".to_string(), ValueType::Float);
+        self.epilogue_statements(self.problem.epilogue, Some(start), at, 1, false)
+    }
+
     /// Returns WGSL statements that store `value` at coordinates of the result.
     fn store_text(
         &mut self,

@@ -7,13 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{HEADER_WORDS, Matrix, OP_TYPE_INT, instructions, uint_type};
+use super::{HEADER_WORDS, Matrix, OP_TYPE_COOPERATIVE_MATRIX, OP_TYPE_INT, instructions, uint_type};
 use crate::target::MatrixType;
 
 const OP_CAPABILITY: u16 = 17;
 const OP_TYPE_FLOAT: u16 = 22;
 const OP_CONSTANT: u16 = 43;
-const OP_TYPE_COOPERATIVE_MATRIX: u16 = 4456;
 const OP_COOPERATIVE_MATRIX_MUL_ADD: u16 = 4459;
 const CAPABILITY_FLOAT16: u32 = 9;
 const CAPABILITY_INT8: u32 = 39;

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::{
-    Matrix, atomics, barriers, f16_bitcasts, fragments, instructions, matrices, strip_explicit_layout,
-    tensors, write,
+    Matrix, atomics, barriers, elements, f16_bitcasts, fragments, instructions, loops, matrices,
+    strip_explicit_layout, tensors, write,
 };
 use crate::emit::texels;
 use crate::target::MatrixType;
@@ -95,24 +95,49 @@ fn multiply(a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> vec4<f32> {
     coopStoreT(c, &out[0], 4u);
 }",
     ),
+    (
+        "a function of single elements is applied to a matrix in a loop",
+        "enable wgpu_cooperative_matrix;
+alias MatrixC = coop_mat16x16<f32, C>;
+@group(0) @binding(0) var<storage, read> left: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> bias: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out: array<vec4<f32>>;
+fn element(row: u32, column: u32, v: f32, first: u32) -> f32 { return v + bias[first + column]; }
+fn map_elements(tile: MatrixC, first: u32) -> MatrixC {
+    let v = element(0u, 0u, 0.0, first);
+    return tile;
+}
+@compute @workgroup_size(32) fn main(@builtin(workgroup_id) group: vec3<u32>) {
+    var c = MatrixC();
+    for (var k = 0u; k < group.y; k++) {
+        let a = coopLoadT<coop_mat16x16<f32, A>>(&left[k], 4u);
+        c = coopMultiplyAdd(a, coop_mat16x16<f32, B>(), c);
+    }
+    coopStoreT(map_elements(c, group.x), &out[group.x], 4u);
+}",
+    ),
 ];
 
-/// Cooperative matrix shapes of devices, with titles.
-const MATRICES: [(&str, Option<Matrix>); 4] = [
+/// Cooperative matrix shapes of devices, with titles. Only the last ones convert what they store and keep loops.
+const MATRICES: [(&str, Option<Matrix>); 5] = [
     ("f16", None),
-    (
-        "16 x 8 x 16 of f16",
-        Some(Matrix { sizes: [16, 8, 16], workgroup: false, elements: [MatrixType::F16, MatrixType::F32] }),
-    ),
+    ("16 x 8 x 16 of f16", Some(matrix([16, 8, 16], false))),
     (
         "16 x 16 x 32 of i8",
-        Some(Matrix { sizes: [16, 16, 32], workgroup: false, elements: [MatrixType::I8, MatrixType::I32] }),
+        Some(Matrix { elements: [MatrixType::I8, MatrixType::I32], ..matrix([16, 16, 32], false) }),
     ),
+    ("128 x 64 x 16, workgroup scope", Some(matrix([128, 64, 16], true))),
     (
-        "128 x 64 x 16, workgroup scope",
-        Some(Matrix { sizes: [128, 64, 16], workgroup: true, elements: [MatrixType::F16, MatrixType::F32] }),
+        "128 x 64 x 16, workgroup scope, stored as f16",
+        Some(Matrix { stores_halves: true, keeps_loops: true, ..matrix([128, 64, 16], true) }),
     ),
 ];
+
+/// Returns matrices with f16 factors and f32 sums.
+const fn matrix(sizes: [u32; 3], workgroup: bool) -> Matrix {
+    let elements = [MatrixType::F16, MatrixType::F32];
+    Matrix { sizes, workgroup, elements, stores_halves: false, keeps_loops: false }
+}
 
 /// Names of the SPIR-V instructions that rewrites remove or add, by opcode.
 const NAMES: &[(u32, &str)] = &[
@@ -125,6 +150,7 @@ const NAMES: &[(u32, &str)] = &[
     (23, "OpTypeVector"),
     (25, "OpTypeImage"),
     (43, "OpConstant"),
+    (57, "OpFunctionCall"),
     (65, "OpAccessChain"),
     (71, "OpDecorate"),
     (72, "OpMemberDecorate"),
@@ -137,13 +163,16 @@ const NAMES: &[(u32, &str)] = &[
     (132, "OpIMul"),
     (224, "OpControlBarrier"),
     (241, "OpAtomicOr"),
+    (246, "OpLoopMerge"),
     (248, "OpLabel"),
     (249, "OpBranch"),
     (254, "OpReturnValue"),
     (4456, "OpTypeCooperativeMatrixKHR"),
     (4457, "OpCooperativeMatrixLoadKHR"),
+    (4458, "OpCooperativeMatrixStoreKHR"),
     (4459, "OpCooperativeMatrixMulAddKHR"),
     (5367, "OpCooperativeMatrixLoadTensorNV"),
+    (5369, "OpCooperativeMatrixPerElementOpNV"),
     (5370, "OpTypeTensorLayoutNV"),
     (5372, "OpCreateTensorLayoutNV"),
     (5373, "OpTensorLayoutSetDimensionNV"),
@@ -215,7 +244,14 @@ fn rewrites_match_the_golden_file() {
             let next = step("matrices", matrices::retype(&next, *matrix).unwrap());
             let mut next = step("fragments", fragments::fill(&next).unwrap());
             if matrix.is_some_and(|matrix| matrix.workgroup) {
+                next = step("elements", elements::apply(&next).unwrap());
                 next = step("tensors", tensors::address(&next).unwrap());
+            }
+            if matrix.is_some_and(|matrix| matrix.stores_halves) && wgsl.contains("coopStoreT") {
+                next = step("halves", elements::store_halves(&next).unwrap());
+            }
+            if matrix.is_some_and(|matrix| matrix.keeps_loops) {
+                next = step("loops", loops::keep(&next).unwrap());
             }
             let next = step("barriers", barriers::repair(&next).unwrap());
             step("atomics", atomics::narrow(&next).unwrap());

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{HEADER_WORDS, instructions, uint_type};
+use super::{HEADER_WORDS, OP_TYPE_COOPERATIVE_MATRIX, instructions, uint_type};
 
 const OP_UNDEF: u16 = 1;
 const OP_EXTENSION: u16 = 10;
@@ -17,7 +17,6 @@ const OP_CONSTANT: u16 = 43;
 const OP_FUNCTION: u16 = 54;
 const OP_ACCESS_CHAIN: u16 = 65;
 const OP_I_MUL: u16 = 132;
-const OP_TYPE_COOPERATIVE_MATRIX: u16 = 4456;
 const OP_COOPERATIVE_MATRIX_LOAD: u16 = 4457;
 const OP_COOPERATIVE_MATRIX_LOAD_TENSOR: u16 = 5367;
 const OP_TYPE_TENSOR_LAYOUT: u16 = 5370;

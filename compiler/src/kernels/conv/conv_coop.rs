@@ -143,7 +143,10 @@ fn launches(problem: &Problem<'_>, config: coop::Config) -> Result<Vec<LaunchDra
         }
     };
     let grid = coop::declare_matmul(&mut shader, config, sizes, &shape.rows.batch, second)?;
-    Ok(coop::with_matrix_requirements(shader.finish("conv_coop", KERNEL.wgsl, grid, flops), problem))
+    let mut launch = shader.finish("conv_coop", KERNEL.wgsl, grid, flops);
+    // The code that finds a pixel of a window is long.
+    launch.keeps_loops = shape.windows.taps() > 1;
+    Ok(coop::with_matrix_requirements(launch, problem))
 }
 
 /// Replaces the hooks `load_a` and `store` of an implicit GEMM, as [`declare_image`] and [`declare_result`] do.

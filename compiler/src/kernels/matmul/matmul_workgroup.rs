@@ -65,9 +65,6 @@ const TILES: [[u32; 3]; 13] = [
     [64, 64, 16],
 ];
 
-/// Number of result elements of the largest tile. A compute unit holds one such tile at a time.
-const MAX_TILE: u32 = 128 * 256;
-
 /// Returns the target's cooperative matrices of workgroup scope with f16 inputs and f32 sums, and the
 /// number of invocations of a workgroup. Tile sizes must be multiples of the matrix sizes.
 fn shape<'a>(problem: &Problem<'a>) -> Option<(&'a MatrixShape, u32)> {
@@ -150,7 +147,9 @@ fn candidate(
     if !fits {
         return None;
     }
-    let unroll = if k % i64::from(tk * 2) == 0 && k / i64::from(tk) >= UNROLL_MIN_STEPS { 2 } else { 1 };
+    let steps = k / i64::from(tk);
+    let unroll =
+        (1..=MAX_UNROLL).rev().find(|u| steps % i64::from(*u) == 0 && steps > i64::from(*u)).unwrap_or(1);
     let units = f64::from(machine.compute_units);
     let groups = rows * columns * batch as f64;
     let rounds = (groups / units).ceil();
@@ -160,9 +159,10 @@ fn candidate(
     let step = step_ratio * (waiting + 2.0 * area * f64::from(tk) / (peak * p.peak_fraction));
     let step = step * if b_along_k(problem) { p.b_along_k_step_ratio } else { 1.0 };
     let cache = machine.cache_bandwidth_gb_s.max(1e-3) / units;
-    let epilogue_bytes =
-        if stores_sums_directly(problem) { p.direct_bytes_per_sum } else { p.scratch_bytes_per_sum };
-    let epilogue = area * epilogue_bytes / cache;
+    let steps_of_epilogue = problem.epilogue.len() as f64;
+    let epilogue = area
+        * (p.stored_bytes_per_sum / cache
+            + steps_of_epilogue * p.epilogue_operations / (machine.peak.f32 / units));
     let loop_ratio = if unroll == 1 { p.rolled_step_ratio } else { 1.0 };
     let estimate = Estimate {
         memory: problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3),
@@ -192,15 +192,15 @@ fn b_along_k(problem: &Problem<'_>) -> bool {
 struct Params {
     /// Step time with a second operand that is contiguous along K, divided by the step time with one that is contiguous along N.
     b_along_k_step_ratio: f64,
-    /// Bytes of cache traffic per sum, if sums are stored directly as the result, without an epilogue.
-    direct_bytes_per_sum: f64,
+    /// Operations per sum and step of the epilogue, including its reads.
+    epilogue_operations: f64,
     /// Fixed nanoseconds before the first step and after the last step.
     fixed_ns: f64,
-    /// Bytes of cache traffic per sum, if sums pass through a scratch buffer to the epilogue.
-    scratch_bytes_per_sum: f64,
+    /// Bytes of cache traffic per sum to store the result.
+    stored_bytes_per_sum: f64,
     /// Fraction of the peak FLOP/s that the matrix multiplications of one workgroup reach; 0 to 1.
     peak_fraction: f64,
-    /// Ratio of the step time in a loop of single steps to the step time in a loop of two steps per iteration.
+    /// Ratio of the step time in a loop of single steps to the step time in a loop of several steps per iteration.
     rolled_step_ratio: f64,
     /// Correction of the step time for each entry of `TILES`: ratio of the step time to the time that the formula gives
     /// for the tile's sizes.
@@ -213,17 +213,13 @@ impl Parameters for Params {
     const GROUP: &str = "matmul_workgroup";
 }
 
-/// Minimum number of steps along K for a loop of two steps per iteration. The driver takes twice as long to compile
-/// such a loop.
-const UNROLL_MIN_STEPS: i64 = 16;
+/// Maximum number of K-tiles per iteration of the loop over K. A loop that runs only once would be code that the device
+/// fetches once, which takes longer than a loop.
+const MAX_UNROLL: u32 = 6;
 
-/// True if the sums need no further work: there is no epilogue, and the result is f32 and dense.
+/// True if the sums need no epilogue and are stored as f32.
 fn stores_sums_directly(problem: &Problem<'_>) -> bool {
-    let result = &problem.result;
-    problem.epilogue.is_empty()
-        && result.dtype.on_device() == DeviceType::F32
-        && result.storage == Storage::Buffer
-        && result.placement == Placement::dense(&result.shape)
+    problem.epilogue.is_empty() && problem.result.dtype.on_device() == DeviceType::F32
 }
 
 fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
@@ -236,11 +232,6 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, O
     config.declare(&mut shader);
     shader.knob("THREADS", threads);
     let Config { tile_m: tm, tile_n: tn, tile_k: tk, .. } = config;
-    let in_flight = [8, 4, 2, 1].into_iter().find(|count| (tm * tn / 4).is_multiple_of(threads * count));
-    shader.knob(
-        "VEC4S_IN_FLIGHT",
-        in_flight.ok_or_else(|| OpError::new("the tile has less than one vec4 per invocation"))?,
-    );
     let [groups_m, groups_n] = [(&m, tm), (&n, tn)].map(|(size, tile)| size.ceil_div(i64::from(tile)));
     let sizes =
         [("size_m", &m), ("size_n", &n), ("size_k", &k), ("groups_m", &groups_m), ("groups_n", &groups_n)];
@@ -261,67 +252,78 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, O
             declare_fragment(&mut shader, hook, 1, ["k", "column"], op.trans_b)?;
         }
     }
-    let (prelude, mut axes) = batch_axes(&mut shader, &batch);
-    axes.extend(["row".to_string(), "n4".to_string()]);
+    let stores_halves = declare_result(&mut shader, &batch)?;
     let batch = product(&batch);
-    let tiles = groups_m.mul(&groups_n);
-    let tile_count = problem.max(&tiles);
-    let direct = stores_sums_directly(problem);
-    let groups = if direct { tile_count } else { tile_count.min(resident_groups(problem, tm * tn, &batch)) };
-    shader.constant("GROUPS_PER_MATMUL", format!("{groups}u"));
-    let matrix_elements = m.mul(&n);
-    let load_params = "group_slot: u32, vec4_index: u32, batch: u32, row: u32, n4: u32";
-    let (rows, row_vec4s) = (shader.dim(&m), shader.dim(&n.floor_div(4)));
-    let result_index = |row: &str, n4: &str| format!("(batch * {rows} + {row}) * {row_vec4s} + {n4}");
-    if direct {
-        shader.constant("DIRECT", true);
-        shader.replace("store", "fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) {}".into());
-        let load_sums = format!("fn load_sums({load_params}) -> vec4<f32> {{ return vec4<f32>(); }}");
-        shader.replace("load_sums", load_sums);
-        declare_store_sums(&mut shader, Bound::Result, &result_index("row", "column / 4u"), &row_vec4s);
-    } else {
-        let lanes = axes.len() - 1;
-        shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::vec4(axes, lanes))?;
-        // Sums have the layout of the result, or are one tile per workgroup, whichever takes less memory.
-        let tile_elements = groups * i64::from(tm * tn);
-        let (size, store_index, load_index, stride) = if problem.max(&matrix_elements) <= tile_elements {
-            let (store_index, load_index) = (result_index("row", "column / 4u"), result_index("row", "n4"));
-            (matrix_elements, store_index, load_index, row_vec4s.as_str())
-        } else {
-            let slot = "group_slot * TILE_VEC4S";
-            (Dim::known(tile_elements), slot.into(), format!("{slot} + vec4_index"), "ROW_VEC4S")
-        };
-        let scratch = shader.scratch(size.mul(&batch).scale(4));
-        let sums = declare_store_sums(&mut shader, scratch, &store_index, stride);
-        let load_sums =
-            format!("fn load_sums({load_params}) -> vec4<f32> {{ return {sums}[{load_index}]; }}");
-        shader.replace("load_sums", load_sums);
-    }
-    let grid_x = if groups < tile_count { Dim::known(groups) } else { tiles };
-    let grid = Grid { groups: [grid_x, Dim::known(1), batch.clone()], workgroup: [threads, 1, 1] };
+    let grid =
+        Grid { groups: [groups_m.mul(&groups_n), Dim::known(1), batch.clone()], workgroup: [threads, 1, 1] };
     let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
     let mut launch = shader.finish(KERNEL.name, KERNEL.wgsl, grid, flops);
     launch.subgroup_size = Some(problem.target.subgroup.preferred);
     launch.matrix = Some(MatrixShape { m: tm, n: tn, k: tk, ..shape.clone() });
+    launch.stores_halves = stores_halves;
+    launch.keeps_loops = true;
     Ok(vec![launch])
 }
 
-/// Returns the number of workgroups that compute each matmul of a batch: the number that the device runs at once. Each
-/// workgroup needs scratch memory for its sums.
-fn resident_groups(problem: &Problem<'_>, tile: u32, batch: &Dim) -> i64 {
-    let per_unit = (MAX_TILE / tile).clamp(1, 4);
-    let resident = i64::from(problem.target.machine.compute_units * per_unit);
-    (resident / problem.max(batch).max(1)).max(1)
+/// Replaces the hooks that apply the epilogue to elements and store them. Returns true if a matrix of results is stored
+/// as f16.
+fn declare_result(shader: &mut Shader<'_>, batch: &[Dim]) -> Result<bool, OpError> {
+    let params = "row: u32, column: u32, v: f32, batch: u32, first_row: u32, first_column: u32";
+    let (prelude, mut axes) = batch_axes(shader, batch);
+    axes.extend(["(first_row + row)".to_string(), "(first_column + column)".to_string()]);
+    let at = Coordinates::element(axes);
+    if stores_sums_directly(shader.problem) && declare_store_tile(shader, batch, DeviceType::F32)? {
+        shader.constant("MAPPED", false);
+        return Ok(false);
+    }
+    let device = shader.problem.result.dtype.on_device();
+    if declare_store_tile(shader, batch, device)? {
+        let function = shader.element_fn("element", params, &prelude, &at)?;
+        shader.replace("element", function);
+        return Ok(device == DeviceType::F16);
+    }
+    shader.constant("STORES_TILE", false);
+    shader.replace(
+        "store_tile",
+        "fn store_tile(batch: u32, row: u32, column: u32, tile: MatrixC) {}".to_string(),
+    );
+    let function = shader.storing_element_fn("element", params, &prelude, &at)?;
+    shader.replace("element", function);
+    Ok(false)
 }
 
-/// Replaces the hook `store_sums` by a function that stores the sums of a tile at index `at` of the buffer `bound`.
-/// Returns the name of the buffer in WGSL.
-fn declare_store_sums(shader: &mut Shader<'_>, bound: Bound, at: &str, stride: &str) -> String {
-    let buffer = shader.bind(bound, "vec4<f32>", true);
-    let params = "group_slot: u32, batch: u32, row: u32, column: u32, tile: MatrixC";
-    let store_sums = format!("fn store_sums({params}) {{ coopStoreT(tile, &{buffer}[{at}], {stride}); }}");
-    shader.replace("store_sums", store_sums);
-    buffer
+/// Replaces the hook `store_tile` by a function that stores a matrix of results of type `device`. Returns false if the
+/// rows of the result are not contiguous, aligned groups of 16 bytes.
+fn declare_store_tile(shader: &mut Shader<'_>, batch: &[Dim], device: DeviceType) -> Result<bool, OpError> {
+    let elements = match device {
+        DeviceType::F32 => 4,
+        DeviceType::F16 => 8,
+        _ => return Ok(false),
+    };
+    let result = &shader.problem.result;
+    let Placement::Strided { strides, offset } = &result.placement else { return Ok(false) };
+    let [outer @ .., row, column] = strides.as_slice() else { return Ok(false) };
+    let aligned = outer.iter().chain([row, offset]).all(|stride| stride.is_multiple_of(elements));
+    if result.storage != Storage::Buffer || !column.is(1) || !aligned {
+        return Ok(false);
+    }
+    let [outer, row, offset] = [outer.to_vec(), vec![row.clone()], vec![offset.clone()]]
+        .map(|dims| dims.iter().map(|dim| shader.dim(&dim.floor_div(elements))).collect::<Vec<String>>());
+    let (prelude, axes) = batch_axes(shader, batch);
+    let mut index = format!("{} + row * {} + column / STORED_ELEMENTS", offset.join(""), row.join(""));
+    for (axis, stride) in axes.iter().zip(&outer) {
+        index += &format!(" + {axis} * {stride}");
+    }
+    let buffer = shader.bind(Bound::Result, "vec4<f32>", true);
+    shader.constant("STORED_ELEMENTS", format!("{elements}u"));
+    shader.replace(
+        "store_tile",
+        format!(
+            "fn store_tile(batch: u32, row: u32, column: u32, tile: MatrixC) {{\n{prelude}    coopStoreT(tile, &{buffer}[{index}], {});\n}}",
+            row.join("")
+        ),
+    );
+    Ok(true)
 }
 
 /// Replaces a hook that loads a cooperative matrix from operand `index`. `names` are the WGSL coordinates along the
