@@ -11,7 +11,10 @@ use drift_tests::device;
 use driftc::compile;
 use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
+use driftc::ir::graph::Graph;
 use driftc::lowering::lower_model;
+use driftc::quantize::calibration::Calibration;
+use driftc::quantize::{self, Weights, activations};
 use rayon::prelude::*;
 
 const CONTEXT: i64 = 64;
@@ -200,6 +203,45 @@ fn logits_of_every_position_are_those_stored() {
         generator.logits(&ids[..40], each).unwrap();
         assert!(worst < 2e-4, "{} differs by {worst}", path.display());
     });
+}
+
+/// `prefill_logits` measures the quantized activations of `prefill`, which `logits` does not have.
+#[test]
+fn prefill_logits_have_quantized_activations() {
+    let Stored { path, ids, logits } =
+        stored(Path::new(env!("CARGO_MANIFEST_DIR")).join("language").join("llama"));
+    let ids = &ids[..37];
+    let plain = load(&path, &[("chunk", 32)]);
+    let mut quantized = plain.clone();
+    let graphs = |model: &mut compile::Model, change: &mut dyn FnMut(Vec<&mut Graph>)| {
+        change(model.entry_points.iter_mut().map(|entry| &mut entry.graph).collect());
+    };
+    graphs(&mut quantized, &mut |graphs| {
+        quantize::run(graphs, Weights::Q8, &Calibration::default()).unwrap();
+    });
+    graphs(&mut quantized, &mut |graphs| assert!(activations::run(graphs).unwrap() > 8));
+    let rows = |model: &compile::Model| {
+        let mut generator = open(written(model), 1);
+        let (mut rows, mut prefill_rows) = (Vec::new(), Vec::new());
+        let collect = |rows: &mut Vec<f32>, found: &[f32]| {
+            rows.extend(found);
+            Ok(())
+        };
+        generator.logits(ids, &mut |found| collect(&mut rows, found)).unwrap();
+        generator.prefill_logits(ids, &mut |found| collect(&mut prefill_rows, found)).unwrap();
+        [rows, prefill_rows]
+    };
+    let differ = |a: &[f32], b: &[f32]| {
+        let squares = a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2));
+        (squares.sum::<f64>() / b.iter().map(|b| f64::from(*b).powi(2)).sum::<f64>()).sqrt()
+    };
+    for rows in rows(&plain) {
+        let error = differ(&rows, &logits[..rows.len()]);
+        assert!(error < 1e-4, "{error}");
+    }
+    let [rows, prefill_rows] = rows(&quantized);
+    let error = differ(&prefill_rows, &rows);
+    assert!(error > 1e-4 && error < 0.05, "{error}");
 }
 
 /// Sampling with one seed gives the same text on the device and on the host, with any number of frames in flight.

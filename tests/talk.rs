@@ -249,6 +249,31 @@ fn logits_and_perplexity() {
     PLACE.refused(&[&windows[..4], &["1"], &windows[5..]].concat(), 2, "window");
 }
 
+/// With `--activations q8`, only `--prefill` shows the loss, and a note says so.
+#[test]
+fn prefill_logits_and_perplexity() {
+    let (bundle, dim) = (PLACE.path("activations.drift"), format!("context={CONTEXT}"));
+    let options = ["--dim", &dim, "--weights", "q8", "--activations", "q8"];
+    let compile = ["compile", &PLACE.path("model"), "-t", &target(), "-o", &bundle];
+    PLACE.done(&[&compile[..], &options].concat());
+    let ids: Vec<i64> = (0..CONTEXT as i64).map(|at| at * 7 % WORDS.len() as i64).collect();
+    let (file, out) = (PLACE.ids("prompt.npy", &ids), PLACE.path("prompt_logits.npy"));
+    let (_, err) = PLACE.done(&["logits", &bundle, "--ids", &file, "--output", &out]);
+    assert!(err.contains("float activations") && err.contains("--prefill"), "{err}");
+    let (_, err) = PLACE.done(&["logits", &bundle, "--ids", &file, "--output", &out, "--prefill"]);
+    assert!(!err.contains("float activations"), "{err}");
+    let (logits, shape) = read::<f32>(&out);
+    assert_eq!(shape, [CONTEXT as u64, WORDS.len() as u64]);
+    for (row, id) in logits.chunks(WORDS.len()).zip(&ids) {
+        let best = (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
+        assert_eq!(best, follower(*id as usize), "behind {id}");
+    }
+    let (_, err) = PLACE.done(&["perplexity", &bundle, "--ids", &file]);
+    assert!(err.contains("float activations"), "{err}");
+    let (out, err) = PLACE.done(&["perplexity", &bundle, "--ids", &file, "--prefill"]);
+    assert!(out.contains("over 48 tokens") && !err.contains("float activations"), "{out}{err}");
+}
+
 #[test]
 fn a_chat_remembers_and_forgets() {
     let bundle = PLACE.path("model.drift");

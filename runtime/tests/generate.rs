@@ -497,6 +497,29 @@ fn logits_of_every_position_are_correct() {
 }
 
 #[test]
+fn prefill_logits_of_every_position_are_correct() {
+    // The last chunk does not fit the context of 200 tokens.
+    let toy = Toy { prefill: 32, ..Toy::default() };
+    let mut generator = load(toy, 2);
+    for length in [1, 32, 45, 200] {
+        let text = prompt(length);
+        let mut n = 0;
+        let each = &mut |logits: &[f32]| {
+            n += 1;
+            assert_eq!(logits, toy.logits(&text[..n]), "position {n} of {length}");
+            Ok(())
+        };
+        generator.prefill_logits(&text, each).unwrap();
+        assert_eq!(n, length);
+    }
+    generator.set_tokens(&prompt(150)).unwrap();
+    run(&mut generator, &tokens(3), &mut Draft::None);
+    assert_eq!(generator.tokens(), toy.greedy(&prompt(150), 3));
+    let error = load(Toy { prefill: 0, ..toy }, 2).prefill_logits(&prompt(3), &mut |_| Ok(())).unwrap_err();
+    assert!(error.to_string().contains("no function `prefill`"), "{error}");
+}
+
+#[test]
 fn a_full_context_is_an_error() {
     let toy = Toy { context: 50, ..Toy::default() };
     for mut draft in [Draft::None, Draft::NGram] {

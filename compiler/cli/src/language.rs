@@ -15,7 +15,7 @@ use crate::cache::{cached_bundle, chat_history_path, pipeline_cache_path};
 use crate::cli_help::{DEVICE_OPTIONS, GENERATION_OPTIONS};
 use crate::failure::{Failure, Result};
 use crate::model::is_model;
-use crate::model_args::{DimArg, ModelArgs, ModelOptions};
+use crate::model_args::{DimArg, ModelArgs, ModelOptions, QUANTIZED_ACTIVATIONS};
 use crate::output::{note, three_digits, time};
 use crate::session::{self, CacheArgs, DeviceArgs};
 use crate::variant_name::variant_name;
@@ -80,6 +80,44 @@ pub(crate) struct GenerationArgs {
     /// Use draft tokens from n-grams of the text (ngram) or from a smaller model, which model options also apply to
     #[arg(long, value_name = "ngram | OUT.drift | MODEL", help_heading = GENERATION_OPTIONS)]
     draft: Option<String>,
+}
+
+/// Selects the function that computes the logits of every token of a sequence.
+#[derive(Debug, Args)]
+pub(crate) struct LogitsFunctionArgs {
+    /// Compute the logits as for prompts, with one run of `prefill` for each token: slower, includes `--activations q8`
+    #[arg(long)]
+    prefill: bool,
+}
+
+impl LogitsFunctionArgs {
+    /// Calls `each` with the logits after every token.
+    pub(crate) fn compute(
+        &self,
+        generator: &mut Generator,
+        ids: &[u32],
+        each: &mut dyn FnMut(&[f32]),
+    ) -> Result<()> {
+        let mut each = |logits: &[f32]| {
+            each(logits);
+            Ok(())
+        };
+        match self.prefill {
+            true => generator.prefill_logits(ids, &mut each)?,
+            false => generator.logits(ids, &mut each)?,
+        }
+        Ok(())
+    }
+
+    /// Prints a note if `--prefill` is not given, and the bundle quantizes activations in `prefill` only.
+    pub(crate) fn note_float_activations(&self, generator: &Generator) {
+        let flags = &generator.session().bundle().manifest().provenance.flags;
+        if !self.prefill && flags.iter().any(|flag| flag == QUANTIZED_ACTIVATIONS) {
+            note(
+                "these logits have float activations, unlike the logits of long prompts; --prefill computes the logits of prompts",
+            );
+        }
+    }
 }
 
 /// Bundle with its path and load options.

@@ -17,7 +17,7 @@ use crate::constants::{constant_array, replace_input, values_or_hash};
 use crate::failure::{Failure, Result};
 use crate::finish::finish;
 use crate::import_remedies::with_remedies;
-use crate::model_args::{Activations, DimArg, KvCache, ModelArgs, ModelOptions};
+use crate::model_args::{Activations, DimArg, KvCache, ModelArgs, ModelOptions, QUANTIZED_ACTIVATIONS};
 use crate::sample_sizes::{fix_unbound_symbols, widen_bounds};
 use crate::shape_args::{Shapes, apply_shapes, separate_axes};
 use crate::weight_report::{WeightSizes, weighted_graphs};
@@ -244,7 +244,7 @@ impl ModelOptions {
         }
         if self.activations == Some(Activations::Q8) {
             driftc::quantize::activations::run(model.entry_points.iter_mut().map(|entry| &mut entry.graph))?;
-            flags.push("--activations q8".to_owned());
+            flags.push(QUANTIZED_ACTIVATIONS.to_owned());
         }
         if self.kv_cache == Some(KvCache::Q8) {
             let functions =

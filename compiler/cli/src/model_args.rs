@@ -99,6 +99,9 @@ impl ModelOptions {
     }
 }
 
+/// Flag of the provenance of bundles with quantized activations.
+pub(crate) const QUANTIZED_ACTIVATIONS: &str = "--activations q8";
+
 /// Value of `--activations`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Activations {

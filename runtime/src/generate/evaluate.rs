@@ -206,4 +206,32 @@ impl Generator {
         }
         Ok(())
     }
+    /// Like [`Generator::logits`], but the function `prefill` computes the logits after each token, as it does for a prompt
+    /// that ends with this token. Each token needs a run of `prefill`, so this is slow. Bundles whose prefill is quantized
+    /// further than `decode` and `verify` have other logits here.
+    ///
+    /// # Errors
+    /// As for [`Generator::logits`], and if the bundle has no function `prefill` that accepts padding.
+    pub fn prefill_logits(&mut self, ids: &[u32], each: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        let lacking = || Error::NotALanguageModel {
+            reason: "the bundle has no function `prefill` with symbol `count`".to_owned(),
+        };
+        let prefill = self.model.prefill.filter(|step| step.has_count).ok_or_else(lacking)?;
+        self.truncate(0);
+        self.append(ids)?;
+        self.invalidate_on_rope_switch(ids.len());
+        let mut logits = Vec::with_capacity(self.model.vocabulary);
+        for position in 0..ids.len() {
+            let past = prefill.chunk_start(position);
+            let tokens: Vec<i64> =
+                ids.iter().take(position + 1).skip(past).map(|id| i64::from(*id)).collect();
+            let ticket = self.submit_step(prefill, (past, ids.len()), &tokens, &["logits"])?;
+            let found = self.read_logits_row(ticket, 0)?;
+            logits.clear();
+            logits.extend(found.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+            each(&logits)?;
+            self.conversation().cached = position + 1;
+        }
+        Ok(())
+    }
 }

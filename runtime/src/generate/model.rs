@@ -48,6 +48,12 @@ impl TokenFunction {
     pub(super) fn fits(&self, past: usize) -> bool {
         past <= self.max_past
     }
+
+    /// Returns the number of cached tokens before the run that evaluates the token at `position`. The runs evaluate full
+    /// chunks from the first token on. The last run starts earlier if the context has no room for a full chunk.
+    pub(super) fn chunk_start(&self, position: usize) -> usize {
+        (position - position % self.chunk).min(self.max_past)
+    }
 }
 
 impl LanguageModel {

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
-use crate::language::LanguageModelArgs;
+use crate::language::{LanguageModelArgs, LogitsFunctionArgs};
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::token_ids::read_token_ids;
@@ -25,6 +25,8 @@ pub(crate) struct PerplexityArgs {
     /// Split the text into independent windows of N tokens (default: the context length)
     #[arg(long, value_name = "N")]
     window: Option<usize>,
+    #[command(flatten)]
+    logits: LogitsFunctionArgs,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -57,17 +59,17 @@ pub(crate) fn run(args: &PerplexityArgs, out: &mut Out) -> Result<()> {
         }
     };
     let window = args.window.unwrap_or(usize::MAX).min(generator.context_length()).max(1);
+    args.logits.note_float_activations(&generator);
     let progress = Progress::steps("computing", ids.len());
     let (mut sum, mut predicted_tokens) = (0.0, 0usize);
     for chunk in ids.chunks(window) {
         let mut targets = chunk.iter().skip(1);
-        generator.logits(chunk, &mut |logits| {
+        args.logits.compute(&mut generator, chunk, &mut |logits| {
             progress.step();
             if let Some(id) = targets.next() {
                 sum += negative_log_likelihood(logits, *id);
                 predicted_tokens += 1;
             }
-            Ok(())
         })?;
     }
     if predicted_tokens == 0 {
