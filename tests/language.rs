@@ -239,7 +239,7 @@ fn activations_are_quantized() {
         let logits = |graph: &Graph| eval(graph, &inputs).expect(&what).remove(0).1;
         let floats = logits(&model.graph);
         let count = activations::run([&mut model.graph]).expect(&what);
-        assert!(count > 8, "{what}: {count} matmuls of quantized rows");
+        assert!(count > 6, "{what}: {count} matmuls of quantized rows");
         let reference = logits(&model.graph);
         let device = device::run(&model.graph, &Options::default(), &inputs).expect(&what).remove(0).1;
         let zeros = Array::f32(&device.shape, vec![0.0; device.len()]);
@@ -275,7 +275,7 @@ fn a_text_calibrates_weights() {
         sizes.insert("batch".into(), (1, 1));
         let (model, _) = drift_models::load(&folder(name), &sizes).unwrap_or_else(|e| panic!("{e}"));
         let weights = weights.parse().unwrap();
-        let found = Calibration::from_text(&model.graph, weights, &[read.to_vec()]).expect(name);
+        let found = Calibration::from_text(&model.graph, weights, false, &[read.to_vec()]).expect(name);
         assert!(found.count() > 3, "{name}: {}", found.count());
         let inputs = BTreeMap::from([(
             "input_ids".to_string(),

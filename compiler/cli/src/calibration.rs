@@ -18,6 +18,7 @@ const MAX_TOKENS: usize = 512;
 pub(crate) fn calibrate_weights(
     model: &Model,
     weights: Weights,
+    rounds_activations: bool,
     path: &Path,
 ) -> Result<(Calibration, String)> {
     calibrated_input(&model.graph, weights)?;
@@ -42,7 +43,7 @@ pub(crate) fn calibrate_weights(
     let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let hash = blake3::hash(&bytes).to_hex();
     let flag = format!("--calibrate {name}:{}", hash.get(..16).unwrap_or_default());
-    Ok((Calibration::from_text(&model.graph, weights, &sequences)?, flag))
+    Ok((Calibration::from_text(&model.graph, weights, rounds_activations, &sequences)?, flag))
 }
 
 /// Minimum and maximum number of tokens in one run of the model's graph.

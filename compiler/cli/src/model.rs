@@ -233,7 +233,8 @@ impl ModelOptions {
             let sizes = WeightSizes::from_graphs(&weighted_graphs(model));
             let mut calibration = Calibration::default();
             if let Some(path) = &self.calibrate {
-                let (statistics, flag) = calibrate_weights(model, weights, path)?;
+                let rounds_activations = self.activations == Some(Activations::Q8);
+                let (statistics, flag) = calibrate_weights(model, weights, rounds_activations, path)?;
                 calibration = statistics;
                 flags.push(flag);
             }

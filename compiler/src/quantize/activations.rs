@@ -8,10 +8,14 @@
 //! With many rows, multiplying takes longer than reading the weights, and integers are multiplied faster than floats.
 //! With few rows, as in `decode` and `verify`, reading the weights takes longer, so these matmuls keep their floats. Only
 //! weights with one scale per column are multiplied in integers. Matmuls of one operand share its quantized rows.
+//!
+//! The `down` matmuls of a language model keep their floats. Their inputs are products of two activations, and single
+//! elements of a row are up to 39 times as large as its root mean square. One scale per row then rounds the others coarsely.
 
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
+use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{
     Constant, Element, Elementwise, MatMul, Op, QuantizeRows, QuantizedRowsMatMul, Transpose,
@@ -37,15 +41,17 @@ pub fn run<'a>(graphs: impl IntoIterator<Item = &'a mut Graph>) -> Result<usize>
     }
     Err(Error::request(
         format!("no function multiplies {MIN_ROWS} or more rows by weights with one scale per output"),
-        "give --weights q8 or --weights q844 with --activations q8, and a --dim chunk of at least 32",
+        "give --weights q8 or --weights q844 with --activations q8, for a model with float weights and a --dim chunk of at least 32",
     ))
 }
 
 fn quantize_graph(graph: &mut Graph) -> Result<usize> {
     let mut quantized: BTreeMap<NodeId, NodeId> = BTreeMap::new();
     let mut count = 0;
-    for id in graph.topological() {
-        let Some((op, [x, weights])) = quantizable(graph, id) else { continue };
+    // The choice depends on all readers of a value, so it precedes the changes.
+    let found = graph.topological().into_iter().filter_map(|id| Some((id, quantizable(graph, id)?)));
+    let found: Vec<_> = found.collect();
+    for (id, (op, [x, weights])) in found {
         let rows = match quantized.get(&x) {
             Some(rows) => *rows,
             None => {
@@ -75,8 +81,29 @@ fn quantizable(graph: &Graph, id: NodeId) -> Option<(QuantizedRowsMatMul, [NodeI
     let (rows, weights) = (graph.tensor(x), graph.constant(constant)?);
     let many = rows.shape.iter().rev().nth(1)?.range(&graph.bounds).0 >= MIN_ROWS;
     let floats = rows.dtype.is_float() && graph.constant(x).is_none() && node.epilogue.is_empty();
-    (many && floats && has_column_scales(weights, trans_b))
+    (many && floats && has_column_scales(weights, trans_b) && !is_narrowed(graph, x))
         .then_some((QuantizedRowsMatMul { trans_b }, [x, constant]))
+}
+
+/// True if a value is the input of a `down` matmul: an elementwise function computes the value, and the matmuls that read
+/// it have fewer columns in total than the value.
+pub(super) fn is_narrowed(graph: &Graph, x: NodeId) -> bool {
+    let mut value = x;
+    while let Op::Elementwise(Elementwise { element: Element::Cast(_) }) = graph.op(value) {
+        let Some(operand) = graph.operands(value).first().copied() else { return false };
+        value = operand;
+    }
+    let is_elementwise = matches!(graph.op(value), Op::Elementwise(_));
+    let width = |id| graph.tensor(id).shape.last().and_then(Dim::as_known).unwrap_or(0);
+    let columns: i64 = graph.users(x).into_iter().map(width).sum();
+    is_elementwise && columns < width(x)
+}
+
+/// Rounds a row to 8 bits as [`QuantizeRows`] does, and returns the dequantized values.
+pub(super) fn round_row(row: &[f32]) -> impl Iterator<Item = f32> {
+    let largest = row.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+    let scale = if largest > 0.0 { largest / 127.0 } else { 1.0 };
+    row.iter().map(move |x| (x / scale + 0.5).floor() * scale)
 }
 
 /// Returns the constant behind casts and transposes of a matmul's second operand, and whether the matmul reads it
@@ -106,7 +133,9 @@ fn has_column_scales(weights: &Constant, trans_b: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::run;
+    use crate::ir::builder::Builder;
     use crate::ir::graph_text::{parse, print};
+    use crate::ir::op::UnaryFn;
 
     const GRAPH: &str = r#"
 %0 = input {"name":"x","dtype":"f32","shape":[1,40,64]}
@@ -134,6 +163,26 @@ output "d" %9
         assert_eq!(text.matches("= quantize-rows").count(), 1, "{text}");
         assert_eq!(text.matches("= quantized-rows-matmul").count(), 2, "{text}");
         assert_eq!(text.matches("= matmul").count(), 2, "{text}");
+    }
+
+    /// An elementwise function may compute the input of several matmuls, such as a norm in single operators. The input of
+    /// `down` is wider than its result.
+    #[test]
+    fn down_matmuls_keep_their_floats() {
+        let quantized = |readers: usize| {
+            let mut graph = parse(GRAPH).unwrap();
+            let matmuls: Vec<_> = graph.outputs().iter().take(readers).map(|output| output.node).collect();
+            let x = graph.inputs()[0];
+            let y = Builder::new(&mut graph, "y").unary(UnaryFn::Sigmoid, x).unwrap();
+            for matmul in matmuls {
+                graph.replace_operand(matmul, x, y);
+            }
+            run([&mut graph]).unwrap()
+        };
+        // The first matmul has 48 columns, the second has 64. Both read 64 elements.
+        assert_eq!(quantized(0), 2);
+        assert_eq!(quantized(1), 1);
+        assert_eq!(quantized(2), 2);
     }
 
     #[test]

@@ -10,12 +10,16 @@
 //! factor where it is computed: in the norm before the matmuls, or in the `up` matmul of a gate. Factors are
 //! `magnitude ^ alpha`. Several alphas are tried, including 0; the one with the least error of the matmuls wins. Inputs
 //! with other sources (attention, experts, fused gate and up weights) are not scaled.
+//!
+//! If the inputs are rounded to 8 bits too ([`super::activations`]), the error of a matmul includes the rounding of its
+//! inputs. The largest input of a row decides the scale of the row, so dividing large channels rounds all others finer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rayon::prelude::{IntoParallelIterator, ParallelIterator};
 
+use super::activations::{is_narrowed, round_row};
 use super::weights::{Weights, output_axis, scheme};
 use crate::content::Content;
 use crate::error::{Error, OpError, Result};
@@ -34,6 +38,8 @@ const MAX_ROWS: usize = 256;
 /// Minimum magnitude of an input channel in the formula of the factors, as a fraction of the largest magnitude. Smaller
 /// magnitudes count as this minimum.
 const MIN_MAGNITUDE: f64 = 1e-4;
+/// Of this number of positions, one is a sample for the rounding errors of activations.
+const POSITIONS_PER_SAMPLE: usize = 8;
 
 /// Calibration factors of weights, by the weight's byte range in the model's file.
 #[derive(Debug, Clone, Default)]
@@ -70,6 +76,8 @@ struct InputStatistics {
     magnitudes: Vec<f64>,
     squares: Vec<f64>,
     positions: usize,
+    /// Sampled rows, if the device rounds the value to 8 bits. `None` if it does not.
+    rows: Option<Vec<Vec<f32>>>,
 }
 
 /// Returns the input of a graph that calibration can evaluate.
@@ -90,15 +98,25 @@ pub fn calibrated_input(graph: &Graph, weights: Weights) -> Result<&Input> {
 }
 
 impl Calibration {
-    /// Calibrates a graph whose only input is ids `[1, tokens]` on chunks of sample text.
+    /// Calibrates a graph whose only input is ids `[1, tokens]` on chunks of sample text. With `rounds_activations`, the
+    /// error of a matmul includes the rounding of its inputs to 8 bits.
     ///
     /// # Errors
     /// If the graph has other inputs, or `weights` is f16, or if the CPU reference cannot evaluate the graph.
-    pub fn from_text(graph: &Graph, weights: Weights, chunks: &[Vec<i64>]) -> Result<Self> {
+    pub fn from_text(
+        graph: &Graph,
+        weights: Weights,
+        rounds_activations: bool,
+        chunks: &[Vec<i64>],
+    ) -> Result<Self> {
         let input = calibrated_input(graph, weights)?;
         let groups = groups(graph);
+        let empty = |group: &Group| InputStatistics {
+            rows: (rounds_activations && !is_narrowed(graph, group.value)).then(Vec::new),
+            ..InputStatistics::default()
+        };
         let mut statistics: BTreeMap<NodeId, InputStatistics> =
-            groups.iter().map(|group| (group.value, InputStatistics::default())).collect();
+            groups.iter().map(|group| (group.value, empty(group))).collect();
         for chunk in chunks {
             let ids = Array::int(input.dtype, &[1, chunk.len()], chunk.clone());
             let inputs = BTreeMap::from([(input.name.clone(), ids)]);
@@ -287,6 +305,11 @@ impl InputStatistics {
         self.magnitudes.resize(*width, 0.0);
         self.squares.resize(*width, 0.0);
         for row in values.chunks(*width) {
+            if let Some(rows) =
+                self.rows.as_mut().filter(|_| self.positions.is_multiple_of(POSITIONS_PER_SAMPLE))
+            {
+                rows.push(row.to_vec());
+            }
             self.positions += 1;
             let sums = self.magnitudes.iter_mut().zip(&mut self.squares);
             for ((magnitude, square), v) in sums.zip(row).filter(|(_, v)| v.is_finite()) {
@@ -294,6 +317,22 @@ impl InputStatistics {
                 *square += f64::from(*v).powi(2);
             }
         }
+    }
+
+    /// Returns the estimated squared error of the matmuls' results by the rounding of their inputs to 8 bits, after the inputs
+    /// are divided by factors. `weight_squares` are the sums of squares of the weights of each input channel. Returns 0 if the
+    /// inputs are not rounded.
+    fn activation_error(&self, factors: &[f32], weight_squares: &[f64]) -> f64 {
+        let Some(rows) = self.rows.as_ref().filter(|rows| !rows.is_empty()) else { return 0.0 };
+        let row_error = |row: &Vec<f32>| {
+            let divided: Vec<f32> = row.iter().zip(factors).map(|(x, factor)| x / factor).collect();
+            let errors = round_row(&divided).zip(&divided).zip(factors);
+            let errors = errors.map(|((rounded, x), factor)| f64::from((rounded - x) * factor).powi(2));
+            let sum: f64 = errors.zip(weight_squares).map(|(error, weights)| error * weights).sum();
+            if sum.is_finite() { sum } else { 0.0 }
+        };
+        let sum: f64 = rows.iter().map(row_error).sum();
+        sum * self.positions as f64 / rows.len() as f64
     }
 
     /// Returns the calibration factors with the least error. Returns `None` if the error is least without factors.
@@ -310,10 +349,17 @@ impl InputStatistics {
             let least = factors.iter().copied().fold(1.0, f64::min);
             factors.iter().map(|factor| (factor / least.sqrt()) as f32).collect::<Vec<f32>>()
         };
+        let mut weight_squares = vec![0.0; self.magnitudes.len()];
+        for row in samples.iter().flat_map(|sample| sample.values.chunks(sample.size[1])) {
+            for (sum, value) in weight_squares.iter_mut().zip(row) {
+                *sum += f64::from(*value).powi(2);
+            }
+        }
         let error = |step: usize| {
             let factors = Arc::new(factors_at(step));
             let errors = samples.iter().map(|sample| sample.squared_error(&factors, &self.squares));
-            errors.sum::<std::result::Result<f64, OpError>>()
+            let errors = errors.sum::<std::result::Result<f64, OpError>>()?;
+            Ok(errors + self.activation_error(&factors, &weight_squares))
         };
         let errors = (0..=ALPHA_STEPS)
             .into_par_iter()
@@ -337,7 +383,7 @@ mod tests {
     use crate::ir::op::{BinaryFn, Gather, LayerNorm, MatMul, UnaryFn};
     use crate::ir::ops::constant::random;
     use crate::ir::tensor::DType;
-    use crate::quantize::run;
+    use crate::quantize::{activations, run};
 
     /// A test graph: a gated MLP after a norm in which every 20th channel is large.
     fn layer() -> Graph {
@@ -377,7 +423,8 @@ mod tests {
         let wanted = run_on(&graph);
         for weights in ["w4:32", "w4:32:zeros", "q844"] {
             let weights = weights.parse().unwrap();
-            let found = Calibration::from_text(&graph, weights, &[ids(1), ids(2)[..9].to_vec()]).unwrap();
+            let found =
+                Calibration::from_text(&graph, weights, false, &[ids(1), ids(2)[..9].to_vec()]).unwrap();
             // Inputs of the last matmul have similar magnitudes, so no scaling may be best for it.
             assert!(matches!(found.count(), 2 | 3), "{weights}: {}", found.count());
             let error = |calibration: &Calibration| {
@@ -396,13 +443,43 @@ mod tests {
         }
     }
 
+    /// Every 20th channel of the norm is 30 times as large as the others, so it decides the scales of the rows.
+    #[test]
+    fn calibration_lowers_the_error_of_rounded_activations() {
+        let graph = layer();
+        let ids = |seed: i64| (0..40).map(|i| (i * i * 7 + seed * 13) % 50).collect::<Vec<i64>>();
+        let run_on = |graph: &Graph| {
+            let ids = Array::int(DType::I64, &[1, 40], ids(5));
+            let y = eval(graph, &BTreeMap::from([("input_ids".to_string(), ids)])).unwrap().remove(0).1;
+            y.floats().unwrap().to_vec()
+        };
+        let wanted = run_on(&graph);
+        let error = |calibration: &Calibration| {
+            let mut quantized = graph.clone();
+            quantized.bounds.insert("seq".to_string(), (40, 40));
+            run([&mut quantized], "q8".parse().unwrap(), calibration).unwrap();
+            // The matmul after the gate keeps its floats.
+            assert_eq!(activations::run([&mut quantized]).unwrap(), 2);
+            let squares = run_on(&quantized).iter().zip(&wanted).map(|(a, b)| (a - b).powi(2)).sum::<f32>();
+            squares.sqrt()
+        };
+        let found = |rounds_activations| {
+            let weights = "q8".parse().unwrap();
+            Calibration::from_text(&graph, weights, rounds_activations, &[ids(1), ids(2)]).unwrap()
+        };
+        let (weights_only, all) = (error(&found(false)), error(&found(true)));
+        let plain = error(&Calibration::default());
+        assert!(all < 0.7 * plain && all < weights_only, "{plain}, {weights_only}, {all}");
+    }
+
     #[test]
     fn models_without_ids_are_refused() {
-        let refused = Calibration::from_text(&layer(), "f16".parse().unwrap(), &[]).unwrap_err().to_string();
+        let refused =
+            Calibration::from_text(&layer(), "f16".parse().unwrap(), false, &[]).unwrap_err().to_string();
         assert!(refused.contains("needs quantized weights"), "{refused}");
-        let refused = Calibration::from_text(&Graph::default(), "q8".parse().unwrap(), &[]);
+        let refused = Calibration::from_text(&Graph::default(), "q8".parse().unwrap(), false, &[]);
         assert!(refused.is_err());
-        let outside = Calibration::from_text(&layer(), "q8".parse().unwrap(), &[vec![1, 50]]);
+        let outside = Calibration::from_text(&layer(), "q8".parse().unwrap(), false, &[vec![1, 50]]);
         assert!(outside.is_err());
     }
 }
