@@ -206,6 +206,7 @@ impl Generator {
         }
         Ok(())
     }
+
     /// Like [`Generator::logits`], but the function `prefill` computes the logits after each token, as it does for a prompt
     /// that ends with this token. Each token needs a run of `prefill`, so this is slow. Bundles whose prefill is quantized
     /// further than `decode` and `verify` have other logits here.
