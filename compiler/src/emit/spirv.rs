@@ -159,10 +159,22 @@ fn instructions(words: &[u32]) -> Result<Vec<&[u32]>, String> {
     Ok(out)
 }
 
+/// Returns the opcode of a SPIR-V instruction.
+fn opcode(instruction: &[u32]) -> u16 {
+    instruction.first().map_or(0, |first| (first & 0xffff) as u16)
+}
+
+/// Adds a short SPIR-V instruction to a module. Its length must fit 16 bits.
+fn push(out: &mut Vec<u32>, opcode: u16, operands: &[u32]) {
+    let length = operands.len() as u32 + 1;
+    out.push(length << 16 | u32::from(opcode));
+    out.extend_from_slice(operands);
+}
+
 /// Returns the id of the type `u32` among the instructions of a module.
 fn uint_type(instructions: &[&[u32]]) -> Result<u32, String> {
     let found = instructions.iter().find_map(|i| match **i {
-        [first, id, 32, 0] if (first & 0xffff) as u16 == OP_TYPE_INT => Some(id),
+        [_, id, 32, 0] if opcode(i) == OP_TYPE_INT => Some(id),
         _ => None,
     });
     found.ok_or_else(|| "no u32 in a module".into())
@@ -177,7 +189,7 @@ pub(crate) fn workgroup_memory(words: &[u32]) -> Result<u32, String> {
     let mut bytes: BTreeMap<u32, u32> = BTreeMap::new();
     let mut total = 0;
     for i in instructions {
-        match ((i[0] & 0xffff) as u16, i) {
+        match (opcode(i), i) {
             (OP_CONSTANT, [_, _, id, value]) => _ = values.insert(*id, *value),
             (OP_TYPE_INT | OP_TYPE_FLOAT, [_, id, width, ..]) => _ = bytes.insert(*id, width / 8),
             (OP_TYPE_VECTOR, [_, id, part, count]) => {
@@ -207,7 +219,6 @@ pub(crate) fn workgroup_memory(words: &[u32]) -> Result<u32, String> {
 /// Removes the decorations `ArrayStride` and `Offset` of SPIR-V types that no buffer uses.
 fn strip_explicit_layout(words: &[u32]) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
-    let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
     // Types are declared before they are used, so a backward walk sees all users of a type before its element types.
     let mut in_buffer: BTreeSet<u32> = BTreeSet::new();
     for i in instructions.iter().rev() {

@@ -3,7 +3,7 @@
 //! naga gives atomic operations device scope. Modules with cooperative matrices use the Vulkan memory model, which allows
 //! device scope only with an extra feature. The operations of a dispatch need the scope of the queue family.
 
-use super::{HEADER_WORDS, OP_TYPE_INT, instructions, uint_type};
+use super::{HEADER_WORDS, OP_TYPE_INT, instructions, opcode, uint_type};
 
 const OP_MEMORY_MODEL: u16 = 14;
 const OP_CONSTANT: u16 = 43;
@@ -19,7 +19,6 @@ const SCOPE_QUEUE_FAMILY: u32 = 5;
 /// If the module is malformed.
 pub(super) fn narrow(words: &[u32]) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
-    let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
     let is_atomic = |i: &[u32]| (OP_ATOMIC_LOAD..=OP_ATOMIC_XOR).contains(&opcode(i));
     let vulkan = |i: &[u32]| opcode(i) == OP_MEMORY_MODEL && i.get(2) == Some(&MEMORY_MODEL_VULKAN);
     if !instructions.iter().any(|i| vulkan(i)) || !instructions.iter().any(|i| is_atomic(i)) {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{HEADER_WORDS, OP_TYPE_INT, instructions, uint_type};
+use super::{HEADER_WORDS, OP_TYPE_INT, instructions, opcode, uint_type};
 
 const OP_CONSTANT: u16 = 43;
 const OP_CONTROL_BARRIER: u16 = 224;
@@ -22,7 +22,6 @@ const SEMANTICS: u32 = 0x8 | 0x100;
 /// If the module is malformed.
 pub(super) fn repair(words: &[u32]) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
-    let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
     if !instructions.iter().any(|i| opcode(i) == OP_CONTROL_BARRIER) {
         return Ok(words.to_vec());
     }

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{HEADER_WORDS, OP_TYPE_COOPERATIVE_MATRIX, instructions};
+use super::{HEADER_WORDS, OP_TYPE_COOPERATIVE_MATRIX, instructions, opcode, push};
 
 const OP_CAPABILITY: u16 = 17;
 const OP_TYPE_FLOAT: u16 = 22;
@@ -22,17 +22,6 @@ const OP_RETURN_VALUE: u16 = 254;
 const OP_COOPERATIVE_MATRIX_STORE: u16 = 4458;
 const OP_COOPERATIVE_MATRIX_PER_ELEMENT: u16 = 5369;
 const CAPABILITY_COOPERATIVE_MATRIX_PER_ELEMENT_OPERATIONS: u32 = 5432;
-
-fn opcode(instruction: &[u32]) -> u16 {
-    instruction.first().map_or(0, |first| (first & 0xffff) as u16)
-}
-
-fn push(out: &mut Vec<u32>, opcode: u16, operands: &[u32]) {
-    // All instructions written here are short, so the length fits 16 bits.
-    let length = operands.len() as u32 + 1;
-    out.push(length << 16 | u32::from(opcode));
-    out.extend_from_slice(operands);
-}
 
 /// Replaces the body of every function that applies a function to the elements of a matrix. Cooperative matrices must
 /// already have their real types.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{HEADER_WORDS, instructions};
+use super::{HEADER_WORDS, instructions, opcode};
 
 const OP_EXT_INST: u16 = 12;
 const OP_TYPE_FLOAT: u16 = 22;
@@ -24,7 +24,6 @@ const UNPACK_HALF: u32 = 62;
 /// If the module is malformed.
 pub(super) fn reinterpret(words: &[u32]) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
-    let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
     let half = instructions.iter().find_map(|i| match (opcode(i), *i) {
         (OP_TYPE_FLOAT, [_, id, 16, ..]) => Some(*id),
         _ => None,

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{HEADER_WORDS, instructions};
+use super::{HEADER_WORDS, instructions, opcode};
 
 const OP_TYPE_INT: u16 = 21;
 const OP_TYPE_FLOAT: u16 = 22;
@@ -75,7 +75,6 @@ impl Body<'_> {
 /// If the module is malformed.
 pub(super) fn fill(words: &[u32]) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
-    let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
     if !instructions.iter().any(|i| opcode(i) == OP_COOPERATIVE_MATRIX_MUL_ADD) {
         return Ok(words.to_vec());
     }
@@ -138,7 +137,6 @@ fn filled(
     nulls: &BTreeMap<u32, u32>,
     bound: &mut u32,
 ) -> Option<Vec<u32>> {
-    let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
     let parameters: Vec<[u32; 2]> = function
         .iter()
         .filter(|i| opcode(i) == OP_FUNCTION_PARAMETER)

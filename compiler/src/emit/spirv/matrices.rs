@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{HEADER_WORDS, Matrix, OP_TYPE_COOPERATIVE_MATRIX, OP_TYPE_INT, instructions, uint_type};
+use super::{HEADER_WORDS, Matrix, OP_TYPE_COOPERATIVE_MATRIX, OP_TYPE_INT, instructions, opcode, uint_type};
 use crate::target::MatrixType;
 
 const OP_CAPABILITY: u16 = 17;
@@ -37,11 +37,6 @@ fn numeric(ty: MatrixType) -> Result<(u16, &'static [u32], Option<u32>), String>
         MatrixType::U32 => Ok((OP_TYPE_INT, &[32, 0], None)),
         MatrixType::Bf16 => Err("cooperative matrices of bf16 are not supported".into()),
     }
-}
-
-/// Returns the opcode of a SPIR-V instruction.
-fn opcode(instruction: &[u32]) -> u16 {
-    (instruction[0] & 0xffff) as u16
 }
 
 /// Element type that a SPIR-V module declares, or that is added to the module: id, declaration and needed capability.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{HEADER_WORDS, OP_TYPE_COOPERATIVE_MATRIX, instructions, uint_type};
+use super::{HEADER_WORDS, OP_TYPE_COOPERATIVE_MATRIX, instructions, opcode, push, uint_type};
 
 const OP_UNDEF: u16 = 1;
 const OP_EXTENSION: u16 = 10;
@@ -202,17 +202,6 @@ impl Module {
         push(out, OP_COOPERATIVE_MATRIX_LOAD_TENSOR, &[ty, id, pointer, object, sliced, 0, 0]);
         Ok(())
     }
-}
-
-fn opcode(instruction: &[u32]) -> u16 {
-    instruction.first().map_or(0, |first| (first & 0xffff) as u16)
-}
-
-fn push(out: &mut Vec<u32>, opcode: u16, operands: &[u32]) {
-    // All instructions written here are short, so the length fits 16 bits.
-    let length = operands.len() as u32 + 1;
-    out.push(length << 16 | u32::from(opcode));
-    out.extend_from_slice(operands);
 }
 
 /// Encodes a SPIR-V string: UTF-8 bytes in little-endian words, terminated by a zero byte.
