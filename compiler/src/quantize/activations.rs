@@ -9,8 +9,8 @@
 //! With few rows, as in `decode` and `verify`, reading the weights takes longer, so these matmuls keep their floats. Only
 //! weights with one scale per column are multiplied in integers. Matmuls of one operand share its quantized rows.
 //!
-//! The `down` matmuls of a language model keep their floats. Their inputs are products of two activations, and single
-//! elements of a row are up to 39 times as large as its root mean square. One scale per row then rounds the others coarsely.
+//! The `down` matmuls of a language model keep their floats. Each element of their inputs multiplies two activations, so
+//! single elements of a row have up to 39 times its root mean square. One scale per row then rounds the others coarsely.
 
 use std::collections::BTreeMap;
 

@@ -38,7 +38,7 @@ const MAX_ROWS: usize = 256;
 /// Minimum magnitude of an input channel in the formula of the factors, as a fraction of the largest magnitude. Smaller
 /// magnitudes count as this minimum.
 const MIN_MAGNITUDE: f64 = 1e-4;
-/// Of this number of positions, one is a sample for the rounding errors of activations.
+/// Number of positions for each position whose activations are a sample of rounding errors.
 const POSITIONS_PER_SAMPLE: usize = 8;
 
 /// Calibration factors of weights, by the weight's byte range in the model's file.
