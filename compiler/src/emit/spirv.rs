@@ -87,6 +87,8 @@ const OP_TYPE_ARRAY: u16 = 28;
 const OP_TYPE_RUNTIME_ARRAY: u16 = 29;
 const OP_TYPE_STRUCT: u16 = 30;
 const OP_TYPE_POINTER: u16 = 32;
+const OP_FUNCTION: u16 = 54;
+const OP_FUNCTION_END: u16 = 56;
 const OP_TYPE_COOPERATIVE_MATRIX: u16 = 4456;
 const DECORATION_ARRAY_STRIDE: u32 = 6;
 const DECORATION_OFFSET: u32 = 35;
@@ -169,6 +171,31 @@ fn push(out: &mut Vec<u32>, opcode: u16, operands: &[u32]) {
     let length = operands.len() as u32 + 1;
     out.push(length << 16 | u32::from(opcode));
     out.extend_from_slice(operands);
+}
+
+/// Returns instructions with every function replaced for which `replace` returns another one.
+fn replace_functions(
+    code: &[&[u32]],
+    mut replace: impl FnMut(&[&[u32]]) -> Option<Vec<u32>>,
+) -> Result<Vec<u32>, String> {
+    let mut out = Vec::new();
+    let mut rest = code;
+    while let Some((first, others)) = rest.split_first() {
+        if opcode(first) != OP_FUNCTION {
+            out.extend_from_slice(first);
+            rest = others;
+            continue;
+        }
+        let end =
+            rest.iter().position(|i| opcode(i) == OP_FUNCTION_END).ok_or("a function without an end")?;
+        let (function, after) = rest.split_at(end + 1);
+        match replace(function) {
+            Some(function) => out.extend(function),
+            None => function.iter().for_each(|i| out.extend_from_slice(i)),
+        }
+        rest = after;
+    }
+    Ok(out)
 }
 
 /// Returns the id of the type `u32` among the instructions of a module.

@@ -8,13 +8,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{HEADER_WORDS, OP_TYPE_COOPERATIVE_MATRIX, instructions, opcode, push};
+use super::{
+    HEADER_WORDS, OP_FUNCTION_END, OP_TYPE_COOPERATIVE_MATRIX, instructions, opcode, push, replace_functions,
+};
 
 const OP_CAPABILITY: u16 = 17;
 const OP_TYPE_FLOAT: u16 = 22;
-const OP_FUNCTION: u16 = 54;
 const OP_FUNCTION_PARAMETER: u16 = 55;
-const OP_FUNCTION_END: u16 = 56;
 const OP_FUNCTION_CALL: u16 = 57;
 const OP_F_CONVERT: u16 = 115;
 const OP_LABEL: u16 = 248;
@@ -32,31 +32,15 @@ pub(super) fn apply(words: &[u32]) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
     let matrices = matrix_types(&instructions);
     let mut bound = *words.get(3).ok_or("a module without a bound")?;
-    let mut out = Vec::new();
-    let mut applied = false;
-    let mut rest = instructions.as_slice();
-    while let Some((first, others)) = rest.split_first() {
-        if opcode(first) != OP_FUNCTION {
-            out.extend_from_slice(first);
-            rest = others;
-            continue;
-        }
-        let end =
-            rest.iter().position(|i| opcode(i) == OP_FUNCTION_END).ok_or("a function without an end")?;
-        let (function, after) = rest.split_at(end + 1);
-        match per_element(function, &matrices, bound) {
-            Some(function) => {
-                out.extend(function);
-                bound += 1;
-                applied = true;
-            }
-            None => function.iter().for_each(|i| out.extend_from_slice(i)),
-        }
-        rest = after;
-    }
+    let first = bound;
+    let out = replace_functions(&instructions, |function| {
+        let function = per_element(function, &matrices, bound)?;
+        bound += 1;
+        Some(function)
+    })?;
     let mut module = words.get(..HEADER_WORDS).ok_or("a module without a header")?.to_vec();
     module[3] = bound;
-    if applied {
+    if bound > first {
         push(&mut module, OP_CAPABILITY, &[CAPABILITY_COOPERATIVE_MATRIX_PER_ELEMENT_OPERATIONS]);
     }
     module.extend(out);

@@ -8,15 +8,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{HEADER_WORDS, instructions, opcode};
+use super::{HEADER_WORDS, OP_FUNCTION, OP_FUNCTION_END, instructions, opcode, push, replace_functions};
 
 const OP_TYPE_INT: u16 = 21;
 const OP_TYPE_FLOAT: u16 = 22;
 const OP_TYPE_VECTOR: u16 = 23;
 const OP_CONSTANT_NULL: u16 = 46;
-const OP_FUNCTION: u16 = 54;
 const OP_FUNCTION_PARAMETER: u16 = 55;
-const OP_FUNCTION_END: u16 = 56;
 const OP_COMPOSITE_CONSTRUCT: u16 = 80;
 const OP_COMPOSITE_EXTRACT: u16 = 81;
 const OP_COMPOSITE_INSERT: u16 = 82;
@@ -105,27 +103,13 @@ pub(super) fn fill(words: &[u32]) -> Result<Vec<u32>, String> {
         .collect();
 
     let mut out = words[..HEADER_WORDS].to_vec();
-    let mut declared = known_pair.is_some();
-    let mut rest = instructions.as_slice();
-    while let Some((first, others)) = rest.split_first() {
-        if opcode(first) != OP_FUNCTION {
-            out.extend_from_slice(first);
-            rest = others;
-            continue;
-        }
-        if !declared {
-            out.extend([4 << 16 | u32::from(OP_TYPE_VECTOR), pair, half, 2]);
-            declared = true;
-        }
-        let end =
-            rest.iter().position(|i| opcode(i) == OP_FUNCTION_END).ok_or("a function without an end")?;
-        let (function, after) = rest.split_at(end + 1);
-        match filled(function, &types, &nulls, &mut bound) {
-            Some(function) => out.extend(function),
-            None => function.iter().for_each(|i| out.extend_from_slice(i)),
-        }
-        rest = after;
+    let start = instructions.iter().position(|i| opcode(i) == OP_FUNCTION).ok_or("a module without code")?;
+    let (head, code) = instructions.split_at(start);
+    head.iter().for_each(|i| out.extend_from_slice(i));
+    if known_pair.is_none() {
+        push(&mut out, OP_TYPE_VECTOR, &[pair, half, 2]);
     }
+    out.extend(replace_functions(code, |function| filled(function, &types, &nulls, &mut bound))?);
     out[3] = bound;
     Ok(out)
 }

@@ -7,14 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{HEADER_WORDS, OP_TYPE_COOPERATIVE_MATRIX, instructions, opcode, push, uint_type};
+use super::{HEADER_WORDS, OP_FUNCTION, OP_TYPE_COOPERATIVE_MATRIX, instructions, opcode, push, uint_type};
 
 const OP_UNDEF: u16 = 1;
 const OP_EXTENSION: u16 = 10;
 const OP_CAPABILITY: u16 = 17;
 const OP_TYPE_POINTER: u16 = 32;
 const OP_CONSTANT: u16 = 43;
-const OP_FUNCTION: u16 = 54;
 const OP_ACCESS_CHAIN: u16 = 65;
 const OP_I_MUL: u16 = 132;
 const OP_COOPERATIVE_MATRIX_LOAD: u16 = 4457;

@@ -217,11 +217,6 @@ impl Parameters for Params {
 /// fetches once, which takes longer than a loop.
 const MAX_UNROLL: u32 = 6;
 
-/// True if the sums need no epilogue and are stored as f32.
-fn stores_sums_directly(problem: &Problem<'_>) -> bool {
-    problem.epilogue.is_empty() && problem.result.dtype.on_device() == DeviceType::F32
-}
-
 fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, OpError> {
     let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matmul")) };
     let MatMulSizes { batch, m, k, n } = matmul_sizes(op, problem)
@@ -272,14 +267,14 @@ fn declare_result(shader: &mut Shader<'_>, batch: &[Dim]) -> Result<bool, OpErro
     let (prelude, mut axes) = batch_axes(shader, batch);
     axes.extend(["(first_row + row)".to_string(), "(first_column + column)".to_string()]);
     let at = Coordinates::element(axes);
-    if stores_sums_directly(shader.problem) && declare_store_tile(shader, batch, DeviceType::F32)? {
-        shader.constant("MAPPED", false);
-        return Ok(false);
-    }
     let device = shader.problem.result.dtype.on_device();
-    if declare_store_tile(shader, batch, device)? {
-        let function = shader.element_fn("element", params, &prelude, &at)?;
-        shader.replace("element", function);
+    if declare_store_tile(shader, batch, device) {
+        if shader.problem.epilogue.is_empty() && device == DeviceType::F32 {
+            shader.constant("MAPPED", false);
+        } else {
+            let function = shader.element_fn("element", params, &prelude, &at)?;
+            shader.replace("element", function);
+        }
         return Ok(device == DeviceType::F16);
     }
     shader.constant("STORES_TILE", false);
@@ -294,23 +289,24 @@ fn declare_result(shader: &mut Shader<'_>, batch: &[Dim]) -> Result<bool, OpErro
 
 /// Replaces the hook `store_tile` by a function that stores a matrix of results of type `device`. Returns false if the
 /// rows of the result are not contiguous, aligned groups of 16 bytes.
-fn declare_store_tile(shader: &mut Shader<'_>, batch: &[Dim], device: DeviceType) -> Result<bool, OpError> {
+fn declare_store_tile(shader: &mut Shader<'_>, batch: &[Dim], device: DeviceType) -> bool {
     let elements = match device {
         DeviceType::F32 => 4,
         DeviceType::F16 => 8,
-        _ => return Ok(false),
+        _ => return false,
     };
     let result = &shader.problem.result;
-    let Placement::Strided { strides, offset } = &result.placement else { return Ok(false) };
-    let [outer @ .., row, column] = strides.as_slice() else { return Ok(false) };
+    let Placement::Strided { strides, offset } = &result.placement else { return false };
+    let [outer @ .., row, column] = strides.as_slice() else { return false };
     let aligned = outer.iter().chain([row, offset]).all(|stride| stride.is_multiple_of(elements));
     if result.storage != Storage::Buffer || !column.is(1) || !aligned {
-        return Ok(false);
+        return false;
     }
-    let [outer, row, offset] = [outer.to_vec(), vec![row.clone()], vec![offset.clone()]]
-        .map(|dims| dims.iter().map(|dim| shader.dim(&dim.floor_div(elements))).collect::<Vec<String>>());
+    let mut in_vectors = |dim: &Dim| shader.dim(&dim.floor_div(elements));
+    let outer: Vec<String> = outer.iter().map(&mut in_vectors).collect();
+    let [row, offset] = [row, offset].map(in_vectors);
     let (prelude, axes) = batch_axes(shader, batch);
-    let mut index = format!("{} + row * {} + column / STORED_ELEMENTS", offset.join(""), row.join(""));
+    let mut index = format!("{offset} + row * {row} + column / STORED_ELEMENTS");
     for (axis, stride) in axes.iter().zip(&outer) {
         index += &format!(" + {axis} * {stride}");
     }
@@ -319,11 +315,10 @@ fn declare_store_tile(shader: &mut Shader<'_>, batch: &[Dim], device: DeviceType
     shader.replace(
         "store_tile",
         format!(
-            "fn store_tile(batch: u32, row: u32, column: u32, tile: MatrixC) {{\n{prelude}    coopStoreT(tile, &{buffer}[{index}], {});\n}}",
-            row.join("")
+            "fn store_tile(batch: u32, row: u32, column: u32, tile: MatrixC) {{\n{prelude}    coopStoreT(tile, &{buffer}[{index}], {row});\n}}"
         ),
     );
-    Ok(true)
+    true
 }
 
 /// Replaces a hook that loads a cooperative matrix from operand `index`. `names` are the WGSL coordinates along the
