@@ -223,6 +223,7 @@ mod tests {
             "fused-matmul",
             "gather-elements",
             "gather-nd",
+            "norm-of-sums",
             "quantize-rows",
             "quantized-rows-matmul",
             "recurrent",

@@ -94,5 +94,6 @@ fn build(graph: &mut Graph, id: NodeId, _number: u32, _data: ConstantData) -> Re
     graph.set_storage_type(scores, DType::F32);
     let weights = graph.add(Softmax { axis: 3, log: false }, &[scores], &format!("{name} (weights)"))?;
     graph.set_storage_type(weights, graph.tensor(v).dtype);
-    Ok(LastNode { op: MatMul { trans_a: false, trans_b: false }.into(), operands: vec![weights, v] })
+    let op = MatMul { trans_a: false, trans_b: false }.into();
+    Ok(LastNode { op, operands: vec![weights, v], beside: None })
 }

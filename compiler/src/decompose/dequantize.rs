@@ -192,7 +192,7 @@ fn build(graph: &mut Graph, id: NodeId, splits: u32, data: ConstantData) -> Resu
     };
     let floats = graph.add(Relayout { layout: Layout::RowMajor }, &[quantized], &weights_name)?;
     if splits == UNSPLIT {
-        return Ok(LastNode { op: op.into(), operands: vec![a, floats] });
+        return Ok(LastNode { op: op.into(), operands: vec![a, floats], beside: None });
     }
     let matmul = graph.add(op, &[a, floats], &name)?;
     split_k::build(graph, matmul, splits, data)

@@ -104,5 +104,5 @@ fn build(graph: &mut Graph, id: NodeId, _number: u32, _data: ConstantData) -> Re
     let floats = graph.add(Reshape { shape }, &[floats], &name)?;
     let floats = graph.add(Transpose { perm }, &[floats], &name)?;
     *operands.get_mut(1).ok_or_else(wrong)? = floats;
-    Ok(LastNode { op: op.into(), operands })
+    Ok(LastNode { op: op.into(), operands, beside: None })
 }

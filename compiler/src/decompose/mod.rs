@@ -21,7 +21,9 @@
 pub mod attention_matmuls;
 pub mod dequantize;
 pub mod dequantize_filters;
+pub mod norm_of_sums;
 pub(crate) mod params;
+mod scratch;
 pub mod separable;
 pub mod split_k;
 pub mod whole_groups;
@@ -36,21 +38,13 @@ use crate::ir::op::{Constant, Op};
 use crate::ir::tensor::TensorDesc;
 use crate::ir::verify::verify;
 use crate::pass::{Changes, Note, PassReport};
-use crate::plan::estimate::{Cost, Costs, operand};
-use crate::plan::views::is_view;
+use crate::plan::estimate::{Cost, Costs};
 use crate::plan::{Alternatives, Options};
 use crate::target::TargetProfile;
 pub use params::Params;
 
 /// Name of the decomposition step in reports.
 pub const STAGE: &str = "decompose";
-
-/// Maximum scratch memory of an alternative: `TRAFFIC_MULTIPLE` times the largest memory traffic of any node, the size
-/// of the last-level cache, or the bytes of all constants divided by [`CONSTANTS_DIVISOR`], whichever is largest. An
-/// alternative above this maximum is not used, however fast it is. The operands and the result of a node are in memory
-/// together, so the largest traffic is a lower bound of the memory without alternatives.
-const TRAFFIC_MULTIPLE: i64 = 2;
-const CONSTANTS_DIVISOR: i64 = 16;
 
 /// All decompositions. If two alternatives have equal costs, the decomposition that is earlier in this list is
 /// selected.
@@ -62,6 +56,7 @@ pub const DECOMPOSITIONS: &[Decomposition] = &[
     dequantize::DECOMPOSITION,
     dequantize_filters::DECOMPOSITION,
     attention_matmuls::DECOMPOSITION,
+    norm_of_sums::DECOMPOSITION,
 ];
 
 /// A rewrite of one kind of node into other nodes.
@@ -99,6 +94,17 @@ pub struct LastNode {
     pub op: Op,
     /// Operands.
     pub operands: Vec<NodeId>,
+    /// An operand of the decomposed node that other nodes read too, and that the alternative computes in another way.
+    pub beside: Option<Beside>,
+}
+
+/// A value that an alternative computes beside its last node, without waiting for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beside {
+    /// Node of the original graph that computes the value.
+    pub old: NodeId,
+    /// Node that computes it in the alternative.
+    pub new: NodeId,
 }
 
 /// Contents of the constants that an alternative adds to the graph.
@@ -118,12 +124,7 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
     let mut changes = Changes::default();
     if options.alternatives != Alternatives::Never && options.prefer_kernel.is_none() {
         let order = graph.topological();
-        let max_traffic = order.iter().map(|id| traffic_bytes(graph, *id)).max().unwrap_or(0);
-        let cache = i64::try_from(costs.target.machine.last_level_cache).unwrap_or(i64::MAX);
-        let constants = order.iter().filter(|id| graph.constant(**id).is_some());
-        let constants = constants.map(|id| operand(graph, *id).bytes(&graph.bounds));
-        let of_constants = constants.fold(0, i64::saturating_add) / CONSTANTS_DIVISOR;
-        let max_scratch = max_traffic.saturating_mul(TRAFFIC_MULTIPLE).max(cache).max(of_constants);
+        let max_scratch = scratch::max_bytes(graph, &order, costs.target);
         let params = Params::from_target(costs.target);
         let params = params
             .ok_or_else(|| Error::internal(STAGE, "the profile lacks parameters in `costs.decompose`"))?;
@@ -136,10 +137,31 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
     Ok(PassReport { pass: STAGE, changes, swept, nodes: graph.len(), time: None })
 }
 
+/// An alternative in the graph: its last node, and what it computes beside this node.
+#[derive(Debug, Clone, Copy)]
+struct Added {
+    last: NodeId,
+    beside: Option<Beside>,
+}
+
+impl Added {
+    /// Makes all users of the decomposed node `id` read the alternative.
+    fn replace_uses(self, graph: &mut Graph, id: NodeId) {
+        graph.replace_uses(id, self.last);
+        if let Some(Beside { old, new }) = self.beside
+            && old != new
+        {
+            graph.replace_uses(old, new);
+        }
+    }
+}
+
 /// One alternative to a node, added to the graph next to the node.
 struct Alternative {
     decomposition: &'static Decomposition,
     number: u32,
+    /// Value that the alternative computes beside its last node.
+    beside: Option<Beside>,
     /// Bytes of the alternative's intermediate values.
     scratch_bytes: i64,
     /// Operands of the original node that no other node of the original graph reads, but that this alternative reads
@@ -173,11 +195,11 @@ fn add_alternatives(
                 if wanted.is_some_and(|wanted| wanted != number) {
                     continue;
                 }
-                let last = replace(graph, id, decomposition, number, ConstantData::Real)?;
-                graph.replace_uses(id, last);
+                let added = replace(graph, id, decomposition, number, ConstantData::Real)?;
+                added.replace_uses(graph, id);
                 changes.note(
                     graph,
-                    last,
+                    added.last,
                     format!("{}, forced by option {name}", (decomposition.describe)(number)),
                 );
                 return Ok(Vec::new());
@@ -185,18 +207,19 @@ fn add_alternatives(
             if !(decomposition.worth_estimating)(graph, id, number, params) {
                 continue;
             }
-            let last = replace(graph, id, decomposition, number, ConstantData::Placeholder)?;
+            let Added { last, beside } =
+                replace(graph, id, decomposition, number, ConstantData::Placeholder)?;
             let added = added_nodes(graph, id, last);
             let intermediate = added.iter().filter(|node| **node != last);
             let scratch_bytes =
-                intermediate.map(|node| value_bytes(graph, *node)).fold(0, i64::saturating_add);
+                intermediate.map(|node| scratch::value_bytes(graph, *node)).fold(0, i64::saturating_add);
             if scratch_bytes > max_scratch {
                 continue;
             }
             let read: BTreeSet<NodeId> = added.iter().flat_map(|node| graph.operands(*node)).collect();
             let kept = exclusive.iter().copied().filter(|o| read.contains(o)).collect();
-            let cost = costs.sum(graph, &added);
-            alternatives.push(Alternative { decomposition, number, scratch_bytes, kept, cost });
+            let cost = alternative_cost(graph, &added, Added { last, beside }, costs, params);
+            alternatives.push(Alternative { decomposition, number, beside, scratch_bytes, kept, cost });
         }
     }
     Ok(alternatives)
@@ -220,10 +243,14 @@ fn decide(
     }
     // If any alternative drops an operand, every side that keeps the operand pays for it.
     exclusive.retain(|o| alternatives.iter().any(|a| !a.kept.contains(o)));
-    let replaced: Vec<NodeId> = exclusive.iter().copied().chain([id]).collect();
+    // The same holds for a value that an alternative computes beside its last node.
+    let beside: BTreeSet<NodeId> = alternatives.iter().filter_map(|a| Some(a.beside?.old)).collect();
+    let replaced: Vec<NodeId> = exclusive.iter().copied().chain(beside.iter().copied()).chain([id]).collect();
     let node_cost = costs.sum(graph, &replaced);
     for alternative in &mut alternatives {
-        let kept: Vec<NodeId> = alternative.kept.iter().copied().filter(|o| exclusive.contains(o)).collect();
+        let kept = alternative.kept.iter().copied().filter(|o| exclusive.contains(o));
+        let own = alternative.beside.map(|beside| beside.old);
+        let kept: Vec<NodeId> = kept.chain(beside.iter().copied().filter(|o| Some(*o) != own)).collect();
         alternative.cost = alternative.cost.plus(costs.sum(graph, &kept));
     }
     // Measured times are used only if both sides have them.
@@ -249,11 +276,11 @@ fn decide(
         return Ok(());
     }
     let (decomposition, number) = (best.decomposition, best.number);
-    let last = replace(graph, id, decomposition, number, ConstantData::Real)?;
-    graph.replace_uses(id, last);
+    let added = replace(graph, id, decomposition, number, ConstantData::Real)?;
+    added.replace_uses(graph, id);
     changes.note(
         graph,
-        last,
+        added.last,
         format!("{what}: {us:.1} µs {how}, against {node_us:.1} µs for the original node"),
     );
     Ok(())
@@ -267,8 +294,8 @@ fn replace(
     decomposition: &Decomposition,
     number: u32,
     data: ConstantData,
-) -> Result<NodeId> {
-    let LastNode { op, mut operands } = (decomposition.build)(graph, id, number, data)?;
+) -> Result<Added> {
+    let LastNode { op, mut operands, beside } = (decomposition.build)(graph, id, number, data)?;
     let (node, before) = (graph.node(id).clone(), graph.operands(id));
     let arity = operands.len();
     let mut epilogue = node.epilogue.clone();
@@ -284,7 +311,23 @@ fn replace(
             *k = u32::try_from(place).unwrap_or(u32::MAX);
         }
     }
-    add_equivalent(graph, id, Replacement { op, operands, arity, epilogue }, decomposition.name)
+    let what = Replacement { op, operands, arity, epilogue };
+    Ok(Added { last: add_equivalent(graph, id, what, decomposition.name)?, beside })
+}
+
+/// Returns the cost of the nodes of an alternative. The last node and the node beside it run at the same time, so the
+/// cheaper one counts only in part.
+fn alternative_cost(
+    graph: &Graph,
+    nodes: &[NodeId],
+    Added { last, beside }: Added,
+    costs: &mut Costs<'_>,
+    params: &Params,
+) -> Cost {
+    let Some(Beside { new, .. }) = beside else { return costs.sum(graph, nodes) };
+    let before: Vec<NodeId> = nodes.iter().copied().filter(|node| ![last, new].contains(node)).collect();
+    let concurrent = costs.node(graph, last).concurrent(costs.node(graph, new), params.concurrent_cost_ratio);
+    costs.sum(graph, &before).plus(concurrent)
 }
 
 /// Adds an operator that computes the same value as a node, with the node's type and layout. Does not remove the node.
@@ -322,20 +365,6 @@ fn added_nodes(graph: &Graph, id: NodeId, last: NodeId) -> Vec<NodeId> {
         }
     }
     added
-}
-
-/// Returns the bytes of a node's result; 0 for constants and views.
-fn value_bytes(graph: &Graph, id: NodeId) -> i64 {
-    let node = graph.node(id);
-    let view = is_view(&node.op) && node.epilogue.is_empty();
-    let free = view || matches!(node.op, Op::Constant(_));
-    if free { 0 } else { operand(graph, id).bytes(&graph.bounds) }
-}
-
-/// Returns the bytes that a node reads and writes. Constants and views count as 0 bytes.
-fn traffic_bytes(graph: &Graph, id: NodeId) -> i64 {
-    let operands = graph.operands(id).into_iter().map(|o| value_bytes(graph, o));
-    operands.fold(value_bytes(graph, id), i64::saturating_add)
 }
 
 /// Returns a constant of zeros with a tensor's type and shape, for comparing costs.

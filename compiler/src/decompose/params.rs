@@ -31,6 +31,13 @@ pub struct Params {
     /// `max_cost_ratio` of `attention-matmuls`. The node and the alternative use different kernels, whose estimates may
     /// err differently.
     pub attention_matmuls_max_cost_ratio: f64,
+    /// `max_cost_ratio` of `norm-of-sums`. The node and the alternative use the same kernels, so their estimates err alike.
+    pub norm_of_sums_max_cost_ratio: f64,
+    /// Maximum cost of merged matmuls of quantized rows and of the nodes that read them, as a fraction of the cost without
+    /// the merge. The fusion step merges them; both sides use the same kernels, so their estimates err alike.
+    pub merged_rows_max_cost_ratio: f64,
+    /// Fraction of the shorter time that is added to the longer time if two dispatches run at the same time. 0 to 1.
+    pub concurrent_cost_ratio: f64,
     /// Alternatives that cost up to this many times the cheapest one count as equally cheap; of these, the alternative
     /// with the least scratch memory wins.
     pub tie_cost_ratio: f64,

@@ -156,5 +156,9 @@ fn build(graph: &mut Graph, id: NodeId, _number: u32, _data: ConstantData) -> Re
     }
     let bias = second.get(2).copied();
     operands.extend(bias);
-    Ok(LastNode { op: SeparableConv { depthwise, epilogue, bias: bias.is_some() }.into(), operands })
+    Ok(LastNode {
+        op: SeparableConv { depthwise, epilogue, bias: bias.is_some() }.into(),
+        operands,
+        beside: None,
+    })
 }

@@ -140,7 +140,7 @@ pub(super) fn build(graph: &mut Graph, id: NodeId, splits: u32, data: ConstantDa
     let partial = graph.add(op, &[a, b], &format!("{name} (partial sums)"))?;
     graph.set_storage_type(partial, DType::F32);
     let sum = Reduce { kind: ReduceKind::Sum, axes: vec![0], keepdims: false };
-    Ok(LastNode { op: sum.into(), operands: vec![partial] })
+    Ok(LastNode { op: sum.into(), operands: vec![partial], beside: None })
 }
 
 /// Returns the shape of an operand with its K axis split into two axes of `sizes` (number of splits, K of one split),

@@ -124,7 +124,7 @@ fn build(graph: &mut Graph, id: NodeId, joined: u32, data: ConstantData) -> Resu
     let made = join(filters, groups, joined as usize, data)?;
     let name = format!("{} (filters)", graph.node(id).name);
     *operands.get_mut(1).ok_or_else(wrong)? = graph.add_constant(made, &name)?;
-    Ok(LastNode { op, operands })
+    Ok(LastNode { op, operands, beside: None })
 }
 
 /// Expands the filters of a grouped convolution from `[first, second, taps]` to `[first, joined * second, taps]`;

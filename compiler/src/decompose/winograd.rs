@@ -127,7 +127,7 @@ fn build(graph: &mut Graph, id: NodeId, outputs: u32, data: ConstantData) -> Res
     graph.set_storage_type(matmul, stored);
     let mut last = vec![matmul];
     last.extend(operands.get(2));
-    Ok(LastNode { op: WinogradOutput { outputs, shape }.into(), operands: last })
+    Ok(LastNode { op: WinogradOutput { outputs, shape }.into(), operands: last, beside: None })
 }
 
 /// Returns the filters after the Winograd transform: one matrix `[C, O]` for each element of a tile.

@@ -33,6 +33,7 @@ pub use super::ops::group_norm::GroupNorm;
 pub use super::ops::input::Input;
 pub use super::ops::layer_norm::LayerNorm;
 pub use super::ops::matmul::MatMul;
+pub use super::ops::norm_of_sums::NormOfSums;
 pub use super::ops::pad::Pad;
 pub use super::ops::pool::Pool;
 pub use super::ops::quantize_rows::QuantizeRows;
@@ -191,6 +192,7 @@ ops! {
     SeparableConv = "separable-conv",
     FusedMatMul = "fused-matmul",
     AddNorms = "add-norms",
+    NormOfSums = "norm-of-sums",
 }
 
 /// Rule by which a scatter operator combines an update with the existing element.

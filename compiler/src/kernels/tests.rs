@@ -373,6 +373,12 @@ fn row_kernels() {
         let a = serde_json::json!({"epsilons": [1e-5, 1e-3]});
         assert_eq!(emit_all("add-norms", a, &[shape, "1", shape, "1,1,1"]), ["add_norms"]);
     }
+    for (terms, shape) in [("3,37,100", "37,100"), ("2,n,36", "n,36")] {
+        let norm = serde_json::json!({"axis": 1, "epsilon": 1e-5, "rms": false});
+        let add = serde_json::json!({"element": {"binary": "add"}, "args": [{"step": 0}, {"input": 2}]});
+        let a = serde_json::json!({"norm": norm, "bias": false, "steps": [add]});
+        assert_eq!(emit_all("norm-of-sums", a, &[terms, "1", shape]), ["normalize"]);
+    }
     for (groups, shape, channels) in [(2, "n,16,h,5", "16"), (6, "2,6,8", "6"), (3, "2,6,h,w", "6")] {
         let a = serde_json::json!({"groups": groups, "epsilon": 1e-5});
         assert_eq!(emit_all("group-norm", a, &[shape, channels, channels]), ["normalize"]);

@@ -40,6 +40,16 @@ impl Cost {
         let sum = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a + b);
         Self { estimated: sum(self.estimated, other.estimated), measured: sum(self.measured, other.measured) }
     }
+
+    /// Returns the cost of two nodes that run at the same time: the larger cost, and the smaller cost times `ratio`.
+    #[must_use]
+    pub fn concurrent(self, other: Self, ratio: f64) -> Self {
+        let both = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.max(b) + ratio * a.min(b));
+        Self {
+            estimated: both(self.estimated, other.estimated),
+            measured: both(self.measured, other.measured),
+        }
+    }
 }
 
 /// Costs of nodes on a target. Results are cached by problem, because networks repeat their problems.

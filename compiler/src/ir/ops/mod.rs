@@ -23,6 +23,7 @@ pub mod input;
 pub(crate) mod lanes;
 pub mod layer_norm;
 pub mod matmul;
+pub mod norm_of_sums;
 pub mod pad;
 pub mod pool;
 pub mod quantize_rows;

@@ -34,6 +34,7 @@ pub const CASES: &[Cases] = &[
     Cases { operator: "map", text: include_str!("map.txt") },
     Cases { operator: "matmul", text: include_str!("matmul.txt") },
     Cases { operator: "normalize", text: include_str!("normalize.txt") },
+    Cases { operator: "norms_of_sums", text: include_str!("norms_of_sums.txt") },
     Cases { operator: "pad", text: include_str!("pad.txt") },
     Cases { operator: "pool", text: include_str!("pool.txt") },
     Cases { operator: "quantize_rows", text: include_str!("quantize_rows.txt") },

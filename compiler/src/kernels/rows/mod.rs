@@ -9,6 +9,7 @@ pub(super) mod add_norms;
 pub(super) mod arg_reduce;
 pub(super) mod cum_sum;
 pub(super) mod normalize;
+mod normalize_sums;
 pub(super) mod quantize_rows;
 pub(super) mod reduce;
 pub(super) mod softmax;

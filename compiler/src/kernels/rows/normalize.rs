@@ -2,12 +2,14 @@
 //!
 //! All of these norms normalize rows by their moments (mean and variance). A row of LayerNorm is along the trailing
 //! axes. A row of GroupNorm is along the channels of a group and all spatial axes, so the channel axis is split in two.
+//! A norm of sums reads several terms where other norms read one operand (`normalize_sums`).
 
+use super::normalize_sums;
 use super::row_tiling::{Params, RowTiling, SplitRowTiling};
 use super::subgroup_moments;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
-use crate::ir::op::{GroupNorm, LayerNorm, Op};
+use crate::ir::op::{GroupNorm, LayerNorm, NormOfSums, Op};
 use crate::kernels::cost::{Estimate, named};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
@@ -30,10 +32,14 @@ pub(crate) const KERNEL: Kernel = Kernel {
 const LOADS: u32 = 8;
 
 /// Operand of a norm as rows, and the attributes of the norm.
-struct NormRows<'a> {
+pub(super) struct NormRows<'a> {
     /// Problem of the norm, with adjacent axes merged.
-    problem: Problem<'a>,
-    rows: RowView,
+    pub(super) problem: Problem<'a>,
+    pub(super) rows: RowView,
+    /// True if operand 2 is a bias.
+    pub(super) bias: bool,
+    /// Attributes of a norm of sums; `None` for other norms.
+    pub(super) sums: Option<&'a NormOfSums>,
     /// True if the norm subtracts the mean, false for RMSNorm.
     subtract_mean: bool,
     epsilon: f32,
@@ -46,11 +52,12 @@ fn norm_rows<'a>(problem: &Problem<'a>) -> Option<NormRows<'a>> {
     match problem.op {
         Op::LayerNorm(op) => Some(layer_norm_rows(op, problem)),
         Op::GroupNorm(op) => group_norm_rows(op, problem),
+        Op::NormOfSums(op) => normalize_sums::rows(op, problem),
         _ => None,
     }
 }
 
-fn layer_norm_rows<'a>(op: &LayerNorm, problem: &Problem<'a>) -> NormRows<'a> {
+pub(super) fn layer_norm_rows<'a>(op: &LayerNorm, problem: &Problem<'a>) -> NormRows<'a> {
     let x = &problem.operands[0];
     let first = op.axis;
     let (problem, rows) = match merge_axes(problem, &x.shape, |a| usize::from(a >= first)) {
@@ -64,7 +71,15 @@ fn layer_norm_rows<'a>(op: &LayerNorm, problem: &Problem<'a>) -> NormRows<'a> {
             (problem.clone(), RowView::new(x, &along))
         }
     };
-    NormRows { problem, rows, subtract_mean: !op.rms, epsilon: op.epsilon, groups: None }
+    NormRows {
+        bias: problem.arity > 2,
+        sums: None,
+        problem,
+        rows,
+        subtract_mean: !op.rms,
+        epsilon: op.epsilon,
+        groups: None,
+    }
 }
 
 fn group_norm_rows<'a>(op: &GroupNorm, problem: &Problem<'a>) -> Option<NormRows<'a>> {
@@ -89,6 +104,8 @@ fn group_norm_rows<'a>(op: &GroupNorm, problem: &Problem<'a>) -> Option<NormRows
     let per_group = x.shape[channel].floor_div(groups);
     let rows = RowView::grouped(x, channel, groups);
     Some(NormRows {
+        bias: problem.arity > 2,
+        sums: None,
         problem,
         rows,
         subtract_mean: true,
@@ -100,7 +117,7 @@ fn group_norm_rows<'a>(op: &GroupNorm, problem: &Problem<'a>) -> Option<NormRows
 impl NormRows<'_> {
     /// Returns WGSL statements that locate an element of a row, and the element's coordinates along the axes of the
     /// norm's operand. The coordinates use variables that the statements declare.
-    fn at(&self, shader: &mut Shader<'_>) -> (String, Coordinates) {
+    pub(super) fn at(&self, shader: &mut Shader<'_>) -> (String, Coordinates) {
         let (prelude, mut at) = self.rows.at(shader);
         let Some((channel, per_group)) = &self.groups else { return (prelude, at) };
         let inner = at.axes.remove(channel + 1);
@@ -134,7 +151,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let lanes = i64::from(tiling.lanes);
         let max_split =
             (resident / (count * lanes).max(1)).min(length / (lanes * i64::from(LOADS))).min(MAX_SPLIT);
-        if tiling.lanes >= 64 && max_split >= 4 {
+        if tiling.lanes >= 64 && max_split >= 4 && norm_rows.sums.is_none() {
             let split = tiling.split_candidate(&p, problem, rows, max_split as u32, LOADS);
             // The second launch reads the rows again.
             let second_reads = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
@@ -167,11 +184,11 @@ fn launches(problem: &Problem<'_>, config: SplitRowTiling) -> Result<Vec<LaunchD
         launch
     };
     if split == 1 {
-        let mut shader = shader(&norm_rows, tiling);
+        let mut shader = shader(&norm_rows, tiling)?;
         declare_result(&mut shader, &norm_rows)?;
         return Ok(vec![finish(shader, 8)]);
     }
-    let [mut first, mut second] = [shader(&norm_rows, tiling), shader(&norm_rows, tiling)];
+    let [mut first, mut second] = [shader(&norm_rows, tiling)?, shader(&norm_rows, tiling)?];
     for shader in [&mut first, &mut second] {
         shader.knob("SPLIT", split);
         shader.constant("ROW_IN_REGISTERS", false);
@@ -200,7 +217,7 @@ fn launches(problem: &Problem<'_>, config: SplitRowTiling) -> Result<Vec<LaunchD
 }
 
 /// Returns the shader of a norm, with its knobs and the hook `load` declared.
-fn shader<'p>(norm_rows: &'p NormRows<'p>, tiling: RowTiling) -> Shader<'p> {
+fn shader<'p>(norm_rows: &'p NormRows<'p>, tiling: RowTiling) -> Result<Shader<'p>, OpError> {
     let rows = &norm_rows.rows;
     let mut shader = Shader::new(&norm_rows.problem);
     tiling.declare_cached_rows(&mut shader, &norm_rows.problem, rows, LOADS);
@@ -211,26 +228,31 @@ fn shader<'p>(norm_rows: &'p NormRows<'p>, tiling: RowTiling) -> Shader<'p> {
     let is_one_row = !matches!(rows.lanes, Lanes::Across(_));
     shader.alias("M", &ValueType::Float.wgsl(if is_one_row { 1 } else { lanes }));
     subgroup_moments::declare(&mut shader, rows, tiling, moments_bytes(rows));
-    let (prelude, at) = norm_rows.at(&mut shader);
-    shader.read("load", PARAMS, &prelude, 0, &at);
+    match norm_rows.sums {
+        Some(op) => normalize_sums::declare_load(&mut shader, norm_rows, op)?,
+        None => {
+            let (prelude, at) = norm_rows.at(&mut shader);
+            shader.read("load", PARAMS, &prelude, 0, &at);
+        }
+    }
     if matches!(rows.lanes, Lanes::Along(_)) {
         shader.replace("merge_lanes", MERGE_LANES.into());
     }
-    shader
+    Ok(shader)
 }
 
 /// Declares the hooks that read the scale and the bias of a norm, and that store the result.
 fn declare_result(shader: &mut Shader<'_>, norm_rows: &NormRows<'_>) -> Result<(), OpError> {
     let (prelude, at) = norm_rows.at(shader);
     shader.read_broadcast("scale", PARAMS, &prelude, 1, &at)?;
-    if norm_rows.problem.arity > 2 {
+    if norm_rows.bias {
         shader.read_broadcast("bias", PARAMS, &prelude, 2, &at)?;
     }
     shader.write("store", PARAMS, &prelude, &at)
 }
 
 /// WGSL parameters of the hooks that load and store elements: the row, and the position in the row.
-const PARAMS: &str = "row: u32, i: u32";
+pub(super) const PARAMS: &str = "row: u32, i: u32";
 
 /// WGSL of the hook `merge_lanes` for vec4s of four elements of one row. Each component has the moments of equally many
 /// elements.
