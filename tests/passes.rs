@@ -16,6 +16,7 @@ use drift_tests::compare::{Tolerance, compare};
 use drift_tests::random_graph;
 use drift_tests::settings::{self, Scope};
 use driftc::decompose;
+use driftc::fusion;
 use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
 use driftc::ir::graph::{Graph, Replacement};
@@ -142,6 +143,8 @@ fn apply(pass: &str, case: &Case) -> Result<String, String> {
         weigh::run(&mut graph, &mut Costs::new(&target, None), &plan).map_err(|e| e.to_string())?;
     } else if pass == decompose::STAGE {
         decompose::run(&mut graph, &mut Costs::new(&target, None), &plan).map_err(|e| e.to_string())?;
+    } else if pass == fusion::STAGE {
+        fusion::run(&mut graph, &mut Costs::new(&target, None), &plan).map_err(|e| e.to_string())?;
     } else {
         let pass = PIPELINE
             .iter()

@@ -16,7 +16,10 @@
 //! estimates. So functions of one row and of up to 16 rows give the same sums with quantized weights, with two
 //! exceptions: targets where matrix units multiply the rows, and targets where the residual sums of all rows do not fit
 //! into workgroup memory.
+//!
+//! Matmuls of the same quantized rows are merged if the merged matmul is faster by the estimates (`quantized_rows`).
 
+mod quantized_rows;
 mod residual;
 mod rotary;
 
@@ -177,7 +180,7 @@ output "z" %12
 ];
 
 /// Fuses RMSNorms, SwiGLU gates, residual adds and rotary embeddings into matmuls, each only if some kernel can compute
-/// the resulting fused matmul.
+/// the resulting fused matmul. Then merges matmuls of the same quantized rows.
 ///
 /// # Errors
 /// An internal error that names the fusion step, if the step makes the graph invalid.
@@ -204,6 +207,9 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
         graph.sweep();
         for id in graph.topological() {
             rotary::fuse_rotary(graph, id, costs, &mut changes)?;
+        }
+        for id in graph.topological() {
+            quantized_rows::merge_matmuls(graph, id, costs, &mut changes)?;
         }
     }
     let swept = graph.sweep();

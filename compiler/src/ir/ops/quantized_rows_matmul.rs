@@ -2,14 +2,16 @@
 //!
 //! The first operand has rows as [`QuantizeRows`] computes them: u32 `[.., M, words]`, with K / 4 words of quantized
 //! values, the row's scale, and padding. The second operand is a matrix `[K, N]`, or `[N, K]` if transposed. The result
-//! is `[.., M, N]`. If the matrix is quantized with one scale per column, kernels multiply and add the quantized
-//! values in integers and multiply each sum by both scales.
+//! is `[.., M, N]`. Further operands are matrices whose columns follow the columns of the matrices before them, so that
+//! one matmul multiplies by several matrices without a copy of them. If each matrix is quantized with one scale per
+//! column, kernels multiply and add the quantized values in integers and multiply each sum by both scales.
 //!
 //! [`QuantizeRows`]: crate::ir::op::QuantizeRows
 
 use serde::{Deserialize, Serialize};
 
 use super::check;
+use super::concat::Concat;
 use super::matmul::MatMul;
 use super::quantize_rows::dequantize_rows_of;
 use crate::error::OpError;
@@ -18,10 +20,10 @@ use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// Matmul of quantized rows and a float matrix.
+/// Matmul of quantized rows and one or more float matrices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuantizedRowsMatMul {
-    /// True if the matrix is transposed: `[N, K]`.
+    /// True if the matrices are transposed: `[N, K]`.
     pub trans_b: bool,
 }
 
@@ -35,11 +37,9 @@ impl QuantizedRowsMatMul {
     fn depth<T: Clone>(&self, matrix: &[T]) -> Option<T> {
         matrix.get(usize::from(self.trans_b)).cloned()
     }
-}
 
-impl Operation for QuantizedRowsMatMul {
-    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [rows, matrix] = check::exact_operands(inputs)?;
+    /// Infers the type of the matmul by one matrix.
+    fn infer_one(&self, rows: &TensorDesc, matrix: &TensorDesc) -> Result<TensorDesc, OpError> {
         check::float(matrix, "the matrix")?;
         let depth = self.depth(&matrix.shape).and_then(|depth| depth.as_known());
         let depth = depth.filter(|depth| matrix.rank() == 2 && depth % 4 == 0).ok_or_else(|| {
@@ -56,6 +56,36 @@ impl Operation for QuantizedRowsMatMul {
         self.matmul().infer(&[&TensorDesc::new(matrix.dtype, shape), matrix])
     }
 
+    /// Evaluates the matmul by one matrix. `out` is the shape of the result of all matrices.
+    fn eval_one(
+        &self,
+        rows: &Array,
+        matrix: &Array,
+        out: &[usize],
+        symbols: &Bindings,
+    ) -> Result<Array, OpError> {
+        let depth = self.depth(&matrix.shape).unwrap_or(0);
+        let (mut shape, mut out) = (rows.shape.clone(), out.to_vec());
+        if let (Some(last), Some(columns)) = (shape.last_mut(), out.last_mut()) {
+            *last = depth;
+            *columns = matrix.shape.get(usize::from(!self.trans_b)).copied().unwrap_or(0);
+        }
+        let values = dequantize_rows_of(rows, depth)?;
+        let rows = Array { dtype: matrix.dtype, shape, data: Data::Float(values) };
+        self.matmul().eval(&[&rows, matrix], &out, symbols)
+    }
+}
+
+impl Operation for QuantizedRowsMatMul {
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        check::operands(inputs, 2..=usize::from(u16::MAX))?;
+        let [rows, matrices @ ..] = inputs else { return Err(OpError::new("expected quantized rows")) };
+        let results: Vec<TensorDesc> =
+            matrices.iter().map(|matrix| self.infer_one(rows, matrix)).collect::<Result<_, _>>()?;
+        let results: Vec<&TensorDesc> = results.iter().collect();
+        Concat { axis: rows.rank().saturating_sub(1) }.infer(&results)
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut Dim> {
         Vec::new()
     }
@@ -70,15 +100,13 @@ impl Operation for QuantizedRowsMatMul {
 
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
         check::check_arrays(self, inputs, out)?;
-        let [rows, matrix] = inputs else { return Err(OpError::new("expected two operands")) };
-        let depth = self.depth(&matrix.shape).unwrap_or(0);
-        let mut shape = rows.shape.clone();
-        if let Some(last) = shape.last_mut() {
-            *last = depth;
-        }
-        let values = dequantize_rows_of(rows, depth)?;
-        let rows = Array { dtype: matrix.dtype, shape, data: Data::Float(values) };
-        self.matmul().eval(&[&rows, matrix], out, symbols)
+        let [rows, matrices @ ..] = inputs else { return Err(OpError::new("expected quantized rows")) };
+        let results: Vec<Array> = matrices
+            .iter()
+            .map(|matrix| self.eval_one(rows, matrix, out, symbols))
+            .collect::<Result<_, _>>()?;
+        let results: Vec<&Array> = results.iter().collect();
+        Concat { axis: out.len().saturating_sub(1) }.eval(&results, out, symbols)
     }
 }
 
@@ -107,6 +135,17 @@ mod tests {
     }
 
     #[test]
+    fn columns_of_several_matrices_follow_each_other() {
+        let x = Array::f32(&[2, 4], vec![127.0, -2.0, 0.0, 0.0, 0.0, 127.0, 3.0, 0.0]);
+        let first = Array::f32(&[1, 4], vec![1.0; 4]);
+        let second = Array::f32(&[2, 4], vec![1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]);
+        let rows = run(&QuantizeRows { aligned: true }, &[&x], &Bindings::new()).unwrap();
+        let y = run(&OP, &[&rows, &first, &second], &Bindings::new()).unwrap();
+        assert_eq!(y.shape, [2, 3]);
+        assert_eq!(y.floats().unwrap(), [125.0, 127.0, -2.0, 130.0, 0.0, 127.0]);
+    }
+
+    #[test]
     fn refusals() {
         let tensor = |dtype, shape: &[usize]| TensorDesc::from_sizes(dtype, shape);
         let rows = tensor(DType::U32, &[2, 5, 4]);
@@ -122,5 +161,10 @@ mod tests {
         ] {
             assert!(OP.infer(&[&rows, &matrix]).is_err(), "{rows}, {matrix}");
         }
+        assert!(OP.infer(&[&rows]).is_err());
+        // The second matrix has rows of another length.
+        let [first, second] = [tensor(DType::F16, &[6, 8]), tensor(DType::F16, &[6, 12])];
+        assert!(OP.infer(&[&rows, &first, &second]).is_ok());
+        assert!(OP.infer(&[&rows, &first, &tensor(DType::F16, &[6, 16])]).is_err());
     }
 }

@@ -52,15 +52,12 @@ fn launches(problem: &Problem<'_>, config: coop::Config) -> Result<Vec<LaunchDra
         "load_a",
         format!("fn load_a(batch: u32, row: u32, k8: u32) -> Vec8 {{ return {rows}[{first} + k8]; }}\n"),
     );
-    let weights = QuantizedRowsProblem::bind_weights(&mut shader)?;
+    let weights = matmul.bind_weights(&mut shader)?;
     // With B_ALONG_K, the parameter `n` is a column and `k8` counts groups of eight elements.
-    shader.replace(
-        "load_b",
-        format!(
-            "fn load_b(batch: u32, n: u32, k8: u32) -> Vec8 {{ return bitcast<vec2<f32>>({}); }}\n",
-            matmul.two_words(&weights)
-        ),
-    );
+    let load_b = matmul.function("load_b(batch: u32, n: u32, k8: u32) -> Vec8", ("n", 1), |i, n| {
+        format!("bitcast<vec2<f32>>({})", matmul.two_words(i, &weights[i], n))
+    });
+    shader.replace("load_b", load_b);
     shader.constant("ROWS_FIRST", false);
     matmul.declare_store(&mut shader, &format!("{rows}[{first} + {}u].x", matmul.depth / 8))?;
     let sizes = &matmul.sizes;

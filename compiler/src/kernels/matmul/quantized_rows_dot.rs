@@ -38,10 +38,12 @@ fn launches(problem: &Problem<'_>, config: tiled_dot::Config) -> Result<Vec<Laun
     let flipped = signs.flipped_word(0, "row_word(batch, row, k4)");
     let params = "batch: u32, row: u32, k4: u32";
     shader.replace("load_a", format!("{word}fn load_a({params}) -> u32 {{ return {flipped}; }}\n"));
-    let weights = QuantizedRowsProblem::bind_weights(&mut shader)?;
-    let words = signs.flipped_vec4(&format!("({})", matmul.vec4_of_words(&weights)));
-    let params = "batch: u32, k4: u32, n4: u32";
-    shader.replace("load_b", format!("fn load_b({params}) -> vec4<u32> {{ return {words}; }}\n"));
+    let weights = matmul.bind_weights(&mut shader)?;
+    let head = "load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32>";
+    let load_b = matmul.function(head, ("n4", 4), |i, n4| {
+        signs.flipped_vec4(&format!("({})", matmul.vec4_of_words(i, &weights[i], n4)))
+    });
+    shader.replace("load_b", load_b);
     let row_scale = format!("bitcast<f32>(row_word(batch, row, {}u))", matmul.depth / 4);
     matmul.declare_store(&mut shader, &row_scale)?;
     let sizes = &matmul.sizes;
