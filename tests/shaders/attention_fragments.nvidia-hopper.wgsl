@@ -1,9 +1,10 @@
-// @generated for attention/2 f16: attention_fragments SUBGROUPS=4 ROW_FRAGS=1 KEY_TILE=80 KV_SPLIT=1
+// @generated for attention/2 f16: attention_fragments SUBGROUPS=2 ROW_FRAGS=1 KEY_TILE=32 KEY_GROUPS=4 KV_SPLIT=1
 enable wgpu_cooperative_matrix;
 const LANES = 32u;
-const SUBGROUPS = 4u;
+const SUBGROUPS = 2u;
 const ROW_FRAGS = 1u;
-const KEY_TILE = 80u;
+const KEY_TILE = 32u;
+const KEY_GROUPS = 4u;
 const D8 = 3u;
 const E8 = 3u;
 const E4 = 5u;
@@ -16,7 +17,8 @@ const MAX_EXCESS = 8.0 / EXP2_SCALE;
 const FIRST_MAX = -1e30;
 const LOWEST = -3.4028234e38;
 const LN_2 = 0.6931471805599453;
-const THREADS = SUBGROUPS * LANES;
+const THREADS = SUBGROUPS * KEY_GROUPS * LANES;
+const STEP_KEYS = KEY_TILE * KEY_GROUPS;
 const FRAG_ROWS = 16u;
 const KEY_FRAGS = KEY_TILE / 8u;
 const KEY_STEPS = KEY_TILE / 16u;
@@ -26,12 +28,14 @@ const DEPTH_STEPS = D32 * 2u + D16;
 const PITCH_K = (D32 * 4u + D16 * 2u + 3u) / 8u * 8u + 4u;
 const PITCH_V = 36u;
 const STEP_V = E8 * PITCH_V;
-const SIZE_K = KEY_TILE * PITCH_K;
-const SIZE_V = KEY_STEPS * STEP_V;
-const VEC8S_K = KEY_TILE * D8;
-const BLOCKS_V = KEY_TILE / 4u * E8;
+const SIZE_K = STEP_KEYS * PITCH_K;
+const SIZE_V = KEY_GROUPS * KEY_STEPS * STEP_V;
+const VEC8S_K = STEP_KEYS * D8;
+const BLOCKS_V = STEP_KEYS / 4u * E8;
 const LOADS_K = (VEC8S_K + THREADS - 1u) / THREADS;
 const LOADS_V = (BLOCKS_V + THREADS - 1u) / THREADS;
+const SIZE_SUMS = SUBGROUPS * LANES * ROW_FRAGS * (E8 + 1u);
+const_assert KEY_GROUPS == 1u || (KV_SPLIT == 1u && SIZE_SUMS <= SIZE_K);
 const_assert LANES == 32u && KEY_TILE % 16u == 0u && D32 * 4u + D16 * 2u >= D8 && D16 <= 1u;
 fn rows() -> u32 { return 70u; }
 fn size_t() -> u32 { return 77u; }
@@ -131,7 +135,8 @@ fn attend(group: vec3<u32>, local: u32) {
     let t = lane % 4u;
     let last = rows() - 1u;
     let group_first = group.x * (SUBGROUPS * ROW_FRAGS * FRAG_ROWS);
-    let first = group_first + local / LANES * (ROW_FRAGS * FRAG_ROWS) + g;
+    let first = group_first + local / LANES % SUBGROUPS * (ROW_FRAGS * FRAG_ROWS) + g;
+    let key_group = local / (LANES * SUBGROUPS);
     let minus_infinity = bitcast<f32>(0xff800000u);
     var q: array<vec4<u32>, ROW_FRAGS * DEPTH_STEPS>;
     {
@@ -181,7 +186,7 @@ fn attend(group: vec3<u32>, local: u32) {
 { next_v[1u] = tile_load_v(head, start, min(local + 1u / 4u * THREADS, BLOCKS_V - 1u), 1u % 4u); }
 { next_v[2u] = tile_load_v(head, start, min(local + 2u / 4u * THREADS, BLOCKS_V - 1u), 2u % 4u); }
 { next_v[3u] = tile_load_v(head, start, min(local + 3u / 4u * THREADS, BLOCKS_V - 1u), 3u % 4u); }
-    for (var base = start; base < end; base += KV_SPLIT * KEY_TILE) {
+    for (var base = start; base < end; base += KV_SPLIT * STEP_KEYS) {
         workgroupBarrier();
         {
             let unit = local + 0u * THREADS;
@@ -198,17 +203,18 @@ fn attend(group: vec3<u32>, local: u32) {
             }
         }
         workgroupBarrier();
-        let next_base = select(base, base + KV_SPLIT * KEY_TILE, base + KV_SPLIT * KEY_TILE < end);
+        let next_base = select(base, base + KV_SPLIT * STEP_KEYS, base + KV_SPLIT * STEP_KEYS < end);
         { next_k[0u] = tile_load_k(head, next_base, min(local + 0u * THREADS, VEC8S_K - 1u)); }
 { next_k[1u] = tile_load_k(head, next_base, min(local + 1u * THREADS, VEC8S_K - 1u)); }
         { next_v[0u] = tile_load_v(head, next_base, min(local + 0u / 4u * THREADS, BLOCKS_V - 1u), 0u % 4u); }
 { next_v[1u] = tile_load_v(head, next_base, min(local + 1u / 4u * THREADS, BLOCKS_V - 1u), 1u % 4u); }
 { next_v[2u] = tile_load_v(head, next_base, min(local + 2u / 4u * THREADS, BLOCKS_V - 1u), 2u % 4u); }
 { next_v[3u] = tile_load_v(head, next_base, min(local + 3u / 4u * THREADS, BLOCKS_V - 1u), 3u % 4u); }
+        let tile_start = base + key_group * KEY_TILE;
         var s: array<vec4<f32>, ROW_FRAGS * KEY_FRAGS>;
         {
             { s[0u * KEY_FRAGS + 0u] = vec4<f32>(); }
-            let key_start = (0u / 2u * 16u + 0u % 2u * 2u + g / 2u * 4u + g % 2u) * PITCH_K;
+            let key_start = (0u / 2u * 16u + 0u % 2u * 2u + g / 2u * 4u + g % 2u + key_group * KEY_TILE) * PITCH_K;
             {
                 let k = bitcast<vec4<u32>>(tile_k[key_start + 0u * 4u + t]);
                 { s[0u * KEY_FRAGS + 0u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u], k.xy, s[0u * KEY_FRAGS + 0u]); }
@@ -222,7 +228,7 @@ fn attend(group: vec3<u32>, local: u32) {
         }
 {
             { s[0u * KEY_FRAGS + 1u] = vec4<f32>(); }
-            let key_start = (1u / 2u * 16u + 1u % 2u * 2u + g / 2u * 4u + g % 2u) * PITCH_K;
+            let key_start = (1u / 2u * 16u + 1u % 2u * 2u + g / 2u * 4u + g % 2u + key_group * KEY_TILE) * PITCH_K;
             {
                 let k = bitcast<vec4<u32>>(tile_k[key_start + 0u * 4u + t]);
                 { s[0u * KEY_FRAGS + 1u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u], k.xy, s[0u * KEY_FRAGS + 1u]); }
@@ -236,7 +242,7 @@ fn attend(group: vec3<u32>, local: u32) {
         }
 {
             { s[0u * KEY_FRAGS + 2u] = vec4<f32>(); }
-            let key_start = (2u / 2u * 16u + 2u % 2u * 2u + g / 2u * 4u + g % 2u) * PITCH_K;
+            let key_start = (2u / 2u * 16u + 2u % 2u * 2u + g / 2u * 4u + g % 2u + key_group * KEY_TILE) * PITCH_K;
             {
                 let k = bitcast<vec4<u32>>(tile_k[key_start + 0u * 4u + t]);
                 { s[0u * KEY_FRAGS + 2u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u], k.xy, s[0u * KEY_FRAGS + 2u]); }
@@ -250,7 +256,7 @@ fn attend(group: vec3<u32>, local: u32) {
         }
 {
             { s[0u * KEY_FRAGS + 3u] = vec4<f32>(); }
-            let key_start = (3u / 2u * 16u + 3u % 2u * 2u + g / 2u * 4u + g % 2u) * PITCH_K;
+            let key_start = (3u / 2u * 16u + 3u % 2u * 2u + g / 2u * 4u + g % 2u + key_group * KEY_TILE) * PITCH_K;
             {
                 let k = bitcast<vec4<u32>>(tile_k[key_start + 0u * 4u + t]);
                 { s[0u * KEY_FRAGS + 3u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u], k.xy, s[0u * KEY_FRAGS + 3u]); }
@@ -262,90 +268,6 @@ fn attend(group: vec3<u32>, local: u32) {
                 { s[0u * KEY_FRAGS + 3u] = multiply_fragments(local, q[0u * DEPTH_STEPS + DEPTH_STEPS - 1u], half, s[0u * KEY_FRAGS + 3u]); }
             }
         }
-{
-            { s[0u * KEY_FRAGS + 4u] = vec4<f32>(); }
-            let key_start = (4u / 2u * 16u + 4u % 2u * 2u + g / 2u * 4u + g % 2u) * PITCH_K;
-            {
-                let k = bitcast<vec4<u32>>(tile_k[key_start + 0u * 4u + t]);
-                { s[0u * KEY_FRAGS + 4u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u], k.xy, s[0u * KEY_FRAGS + 4u]); }
-                { s[0u * KEY_FRAGS + 4u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u + 1u], k.zw, s[0u * KEY_FRAGS + 4u]); }
-            }
-            if (D16 == 1u) {
-                let k = bitcast<vec4<u32>>(tile_k[key_start + D32 * 4u + t / 2u]);
-                let half = select(k.xy, k.zw, t % 2u == 1u);
-                { s[0u * KEY_FRAGS + 4u] = multiply_fragments(local, q[0u * DEPTH_STEPS + DEPTH_STEPS - 1u], half, s[0u * KEY_FRAGS + 4u]); }
-            }
-        }
-{
-            { s[0u * KEY_FRAGS + 5u] = vec4<f32>(); }
-            let key_start = (5u / 2u * 16u + 5u % 2u * 2u + g / 2u * 4u + g % 2u) * PITCH_K;
-            {
-                let k = bitcast<vec4<u32>>(tile_k[key_start + 0u * 4u + t]);
-                { s[0u * KEY_FRAGS + 5u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u], k.xy, s[0u * KEY_FRAGS + 5u]); }
-                { s[0u * KEY_FRAGS + 5u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u + 1u], k.zw, s[0u * KEY_FRAGS + 5u]); }
-            }
-            if (D16 == 1u) {
-                let k = bitcast<vec4<u32>>(tile_k[key_start + D32 * 4u + t / 2u]);
-                let half = select(k.xy, k.zw, t % 2u == 1u);
-                { s[0u * KEY_FRAGS + 5u] = multiply_fragments(local, q[0u * DEPTH_STEPS + DEPTH_STEPS - 1u], half, s[0u * KEY_FRAGS + 5u]); }
-            }
-        }
-{
-            { s[0u * KEY_FRAGS + 6u] = vec4<f32>(); }
-            let key_start = (6u / 2u * 16u + 6u % 2u * 2u + g / 2u * 4u + g % 2u) * PITCH_K;
-            {
-                let k = bitcast<vec4<u32>>(tile_k[key_start + 0u * 4u + t]);
-                { s[0u * KEY_FRAGS + 6u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u], k.xy, s[0u * KEY_FRAGS + 6u]); }
-                { s[0u * KEY_FRAGS + 6u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u + 1u], k.zw, s[0u * KEY_FRAGS + 6u]); }
-            }
-            if (D16 == 1u) {
-                let k = bitcast<vec4<u32>>(tile_k[key_start + D32 * 4u + t / 2u]);
-                let half = select(k.xy, k.zw, t % 2u == 1u);
-                { s[0u * KEY_FRAGS + 6u] = multiply_fragments(local, q[0u * DEPTH_STEPS + DEPTH_STEPS - 1u], half, s[0u * KEY_FRAGS + 6u]); }
-            }
-        }
-{
-            { s[0u * KEY_FRAGS + 7u] = vec4<f32>(); }
-            let key_start = (7u / 2u * 16u + 7u % 2u * 2u + g / 2u * 4u + g % 2u) * PITCH_K;
-            {
-                let k = bitcast<vec4<u32>>(tile_k[key_start + 0u * 4u + t]);
-                { s[0u * KEY_FRAGS + 7u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u], k.xy, s[0u * KEY_FRAGS + 7u]); }
-                { s[0u * KEY_FRAGS + 7u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u + 1u], k.zw, s[0u * KEY_FRAGS + 7u]); }
-            }
-            if (D16 == 1u) {
-                let k = bitcast<vec4<u32>>(tile_k[key_start + D32 * 4u + t / 2u]);
-                let half = select(k.xy, k.zw, t % 2u == 1u);
-                { s[0u * KEY_FRAGS + 7u] = multiply_fragments(local, q[0u * DEPTH_STEPS + DEPTH_STEPS - 1u], half, s[0u * KEY_FRAGS + 7u]); }
-            }
-        }
-{
-            { s[0u * KEY_FRAGS + 8u] = vec4<f32>(); }
-            let key_start = (8u / 2u * 16u + 8u % 2u * 2u + g / 2u * 4u + g % 2u) * PITCH_K;
-            {
-                let k = bitcast<vec4<u32>>(tile_k[key_start + 0u * 4u + t]);
-                { s[0u * KEY_FRAGS + 8u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u], k.xy, s[0u * KEY_FRAGS + 8u]); }
-                { s[0u * KEY_FRAGS + 8u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u + 1u], k.zw, s[0u * KEY_FRAGS + 8u]); }
-            }
-            if (D16 == 1u) {
-                let k = bitcast<vec4<u32>>(tile_k[key_start + D32 * 4u + t / 2u]);
-                let half = select(k.xy, k.zw, t % 2u == 1u);
-                { s[0u * KEY_FRAGS + 8u] = multiply_fragments(local, q[0u * DEPTH_STEPS + DEPTH_STEPS - 1u], half, s[0u * KEY_FRAGS + 8u]); }
-            }
-        }
-{
-            { s[0u * KEY_FRAGS + 9u] = vec4<f32>(); }
-            let key_start = (9u / 2u * 16u + 9u % 2u * 2u + g / 2u * 4u + g % 2u) * PITCH_K;
-            {
-                let k = bitcast<vec4<u32>>(tile_k[key_start + 0u * 4u + t]);
-                { s[0u * KEY_FRAGS + 9u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u], k.xy, s[0u * KEY_FRAGS + 9u]); }
-                { s[0u * KEY_FRAGS + 9u] = multiply_fragments(local, q[0u * DEPTH_STEPS + 0u * 2u + 1u], k.zw, s[0u * KEY_FRAGS + 9u]); }
-            }
-            if (D16 == 1u) {
-                let k = bitcast<vec4<u32>>(tile_k[key_start + D32 * 4u + t / 2u]);
-                let half = select(k.xy, k.zw, t % 2u == 1u);
-                { s[0u * KEY_FRAGS + 9u] = multiply_fragments(local, q[0u * DEPTH_STEPS + DEPTH_STEPS - 1u], half, s[0u * KEY_FRAGS + 9u]); }
-            }
-        }
         var weights: array<vec2<u32>, ROW_FRAGS * KEY_FRAGS>;
         {
             let low_row = min(first + 0u * FRAG_ROWS, last);
@@ -354,102 +276,45 @@ fn attend(group: vec3<u32>, local: u32) {
 { s[0u * KEY_FRAGS + 1u] = capped(s[0u * KEY_FRAGS + 1u] * scale()); }
 { s[0u * KEY_FRAGS + 2u] = capped(s[0u * KEY_FRAGS + 2u] * scale()); }
 { s[0u * KEY_FRAGS + 3u] = capped(s[0u * KEY_FRAGS + 3u] * scale()); }
-{ s[0u * KEY_FRAGS + 4u] = capped(s[0u * KEY_FRAGS + 4u] * scale()); }
-{ s[0u * KEY_FRAGS + 5u] = capped(s[0u * KEY_FRAGS + 5u] * scale()); }
-{ s[0u * KEY_FRAGS + 6u] = capped(s[0u * KEY_FRAGS + 6u] * scale()); }
-{ s[0u * KEY_FRAGS + 7u] = capped(s[0u * KEY_FRAGS + 7u] * scale()); }
-{ s[0u * KEY_FRAGS + 8u] = capped(s[0u * KEY_FRAGS + 8u] * scale()); }
-{ s[0u * KEY_FRAGS + 9u] = capped(s[0u * KEY_FRAGS + 9u] * scale()); }
             if (MASKED) {
                 {
-                    let key4 = min(base / 4u + 0u * 4u + t, (size_t() - 1u) / 4u);
+                    let key4 = min(tile_start / 4u + 0u * 4u + t, (size_t() - 1u) / 4u);
                     let low = mask(head, low_row, key4);
                     let high = mask(head, high_row, key4);
                     s[0u * KEY_FRAGS + 0u * 2u] += vec4<f32>(low.xy, high.xy);
                     s[0u * KEY_FRAGS + 0u * 2u + 1u] += vec4<f32>(low.zw, high.zw);
                 }
 {
-                    let key4 = min(base / 4u + 1u * 4u + t, (size_t() - 1u) / 4u);
+                    let key4 = min(tile_start / 4u + 1u * 4u + t, (size_t() - 1u) / 4u);
                     let low = mask(head, low_row, key4);
                     let high = mask(head, high_row, key4);
                     s[0u * KEY_FRAGS + 1u * 2u] += vec4<f32>(low.xy, high.xy);
                     s[0u * KEY_FRAGS + 1u * 2u + 1u] += vec4<f32>(low.zw, high.zw);
                 }
-{
-                    let key4 = min(base / 4u + 2u * 4u + t, (size_t() - 1u) / 4u);
-                    let low = mask(head, low_row, key4);
-                    let high = mask(head, high_row, key4);
-                    s[0u * KEY_FRAGS + 2u * 2u] += vec4<f32>(low.xy, high.xy);
-                    s[0u * KEY_FRAGS + 2u * 2u + 1u] += vec4<f32>(low.zw, high.zw);
-                }
-{
-                    let key4 = min(base / 4u + 3u * 4u + t, (size_t() - 1u) / 4u);
-                    let low = mask(head, low_row, key4);
-                    let high = mask(head, high_row, key4);
-                    s[0u * KEY_FRAGS + 3u * 2u] += vec4<f32>(low.xy, high.xy);
-                    s[0u * KEY_FRAGS + 3u * 2u + 1u] += vec4<f32>(low.zw, high.zw);
-                }
-{
-                    let key4 = min(base / 4u + 4u * 4u + t, (size_t() - 1u) / 4u);
-                    let low = mask(head, low_row, key4);
-                    let high = mask(head, high_row, key4);
-                    s[0u * KEY_FRAGS + 4u * 2u] += vec4<f32>(low.xy, high.xy);
-                    s[0u * KEY_FRAGS + 4u * 2u + 1u] += vec4<f32>(low.zw, high.zw);
-                }
             }
             if (CHECK_VISIBLE) {
-                if (base + KEY_TILE > fully_visible_end || base < fully_visible_start) {
+                if (tile_start + KEY_TILE > fully_visible_end || tile_start < fully_visible_start) {
                     let row_ends = vec4<u32>(vec2<u32>(visible_end(low_row)), vec2<u32>(visible_end(high_row)));
                     let row_starts = vec4<u32>(vec2<u32>(visible_start(low_row)), vec2<u32>(visible_start(high_row)));
                     {
-                        let key = base + 0u / 2u * 16u + 0u % 2u * 2u + t * 4u;
+                        let key = tile_start + 0u / 2u * 16u + 0u % 2u * 2u + t * 4u;
                         let key_vec4 = vec4<u32>(key, key + 1u, key, key + 1u);
                         s[0u * KEY_FRAGS + 0u] = select(vec4<f32>(minus_infinity), s[0u * KEY_FRAGS + 0u], (key_vec4 >= row_starts) & (key_vec4 < row_ends));
                     }
 {
-                        let key = base + 1u / 2u * 16u + 1u % 2u * 2u + t * 4u;
+                        let key = tile_start + 1u / 2u * 16u + 1u % 2u * 2u + t * 4u;
                         let key_vec4 = vec4<u32>(key, key + 1u, key, key + 1u);
                         s[0u * KEY_FRAGS + 1u] = select(vec4<f32>(minus_infinity), s[0u * KEY_FRAGS + 1u], (key_vec4 >= row_starts) & (key_vec4 < row_ends));
                     }
 {
-                        let key = base + 2u / 2u * 16u + 2u % 2u * 2u + t * 4u;
+                        let key = tile_start + 2u / 2u * 16u + 2u % 2u * 2u + t * 4u;
                         let key_vec4 = vec4<u32>(key, key + 1u, key, key + 1u);
                         s[0u * KEY_FRAGS + 2u] = select(vec4<f32>(minus_infinity), s[0u * KEY_FRAGS + 2u], (key_vec4 >= row_starts) & (key_vec4 < row_ends));
                     }
 {
-                        let key = base + 3u / 2u * 16u + 3u % 2u * 2u + t * 4u;
+                        let key = tile_start + 3u / 2u * 16u + 3u % 2u * 2u + t * 4u;
                         let key_vec4 = vec4<u32>(key, key + 1u, key, key + 1u);
                         s[0u * KEY_FRAGS + 3u] = select(vec4<f32>(minus_infinity), s[0u * KEY_FRAGS + 3u], (key_vec4 >= row_starts) & (key_vec4 < row_ends));
-                    }
-{
-                        let key = base + 4u / 2u * 16u + 4u % 2u * 2u + t * 4u;
-                        let key_vec4 = vec4<u32>(key, key + 1u, key, key + 1u);
-                        s[0u * KEY_FRAGS + 4u] = select(vec4<f32>(minus_infinity), s[0u * KEY_FRAGS + 4u], (key_vec4 >= row_starts) & (key_vec4 < row_ends));
-                    }
-{
-                        let key = base + 5u / 2u * 16u + 5u % 2u * 2u + t * 4u;
-                        let key_vec4 = vec4<u32>(key, key + 1u, key, key + 1u);
-                        s[0u * KEY_FRAGS + 5u] = select(vec4<f32>(minus_infinity), s[0u * KEY_FRAGS + 5u], (key_vec4 >= row_starts) & (key_vec4 < row_ends));
-                    }
-{
-                        let key = base + 6u / 2u * 16u + 6u % 2u * 2u + t * 4u;
-                        let key_vec4 = vec4<u32>(key, key + 1u, key, key + 1u);
-                        s[0u * KEY_FRAGS + 6u] = select(vec4<f32>(minus_infinity), s[0u * KEY_FRAGS + 6u], (key_vec4 >= row_starts) & (key_vec4 < row_ends));
-                    }
-{
-                        let key = base + 7u / 2u * 16u + 7u % 2u * 2u + t * 4u;
-                        let key_vec4 = vec4<u32>(key, key + 1u, key, key + 1u);
-                        s[0u * KEY_FRAGS + 7u] = select(vec4<f32>(minus_infinity), s[0u * KEY_FRAGS + 7u], (key_vec4 >= row_starts) & (key_vec4 < row_ends));
-                    }
-{
-                        let key = base + 8u / 2u * 16u + 8u % 2u * 2u + t * 4u;
-                        let key_vec4 = vec4<u32>(key, key + 1u, key, key + 1u);
-                        s[0u * KEY_FRAGS + 8u] = select(vec4<f32>(minus_infinity), s[0u * KEY_FRAGS + 8u], (key_vec4 >= row_starts) & (key_vec4 < row_ends));
-                    }
-{
-                        let key = base + 9u / 2u * 16u + 9u % 2u * 2u + t * 4u;
-                        let key_vec4 = vec4<u32>(key, key + 1u, key, key + 1u);
-                        s[0u * KEY_FRAGS + 9u] = select(vec4<f32>(minus_infinity), s[0u * KEY_FRAGS + 9u], (key_vec4 >= row_starts) & (key_vec4 < row_ends));
                     }
                 }
             }
@@ -468,30 +333,6 @@ fn attend(group: vec3<u32>, local: u32) {
             }
 {
                 let v = s[0u * KEY_FRAGS + 3u];
-                new_max = max(new_max, max(v.xz, v.yw));
-            }
-{
-                let v = s[0u * KEY_FRAGS + 4u];
-                new_max = max(new_max, max(v.xz, v.yw));
-            }
-{
-                let v = s[0u * KEY_FRAGS + 5u];
-                new_max = max(new_max, max(v.xz, v.yw));
-            }
-{
-                let v = s[0u * KEY_FRAGS + 6u];
-                new_max = max(new_max, max(v.xz, v.yw));
-            }
-{
-                let v = s[0u * KEY_FRAGS + 7u];
-                new_max = max(new_max, max(v.xz, v.yw));
-            }
-{
-                let v = s[0u * KEY_FRAGS + 8u];
-                new_max = max(new_max, max(v.xz, v.yw));
-            }
-{
-                let v = s[0u * KEY_FRAGS + 9u];
                 new_max = max(new_max, max(v.xz, v.yw));
             }
             if (subgroupAny(any(new_max > row_max[0u] + vec2<f32>(MAX_EXCESS)))) {
@@ -532,52 +373,10 @@ fn attend(group: vec3<u32>, local: u32) {
                 sum[0u] += vec2<f32>(low.x + low.y, high.x + high.y);
                 weights[0u * KEY_FRAGS + 3u] = vec2<u32>(pack2x16float(low), pack2x16float(high));
             }
-{
-                let v = s[0u * KEY_FRAGS + 4u];
-                let low = softmax_weights(v.xy, row_max[0u].x);
-                let high = softmax_weights(v.zw, row_max[0u].y);
-                sum[0u] += vec2<f32>(low.x + low.y, high.x + high.y);
-                weights[0u * KEY_FRAGS + 4u] = vec2<u32>(pack2x16float(low), pack2x16float(high));
-            }
-{
-                let v = s[0u * KEY_FRAGS + 5u];
-                let low = softmax_weights(v.xy, row_max[0u].x);
-                let high = softmax_weights(v.zw, row_max[0u].y);
-                sum[0u] += vec2<f32>(low.x + low.y, high.x + high.y);
-                weights[0u * KEY_FRAGS + 5u] = vec2<u32>(pack2x16float(low), pack2x16float(high));
-            }
-{
-                let v = s[0u * KEY_FRAGS + 6u];
-                let low = softmax_weights(v.xy, row_max[0u].x);
-                let high = softmax_weights(v.zw, row_max[0u].y);
-                sum[0u] += vec2<f32>(low.x + low.y, high.x + high.y);
-                weights[0u * KEY_FRAGS + 6u] = vec2<u32>(pack2x16float(low), pack2x16float(high));
-            }
-{
-                let v = s[0u * KEY_FRAGS + 7u];
-                let low = softmax_weights(v.xy, row_max[0u].x);
-                let high = softmax_weights(v.zw, row_max[0u].y);
-                sum[0u] += vec2<f32>(low.x + low.y, high.x + high.y);
-                weights[0u * KEY_FRAGS + 7u] = vec2<u32>(pack2x16float(low), pack2x16float(high));
-            }
-{
-                let v = s[0u * KEY_FRAGS + 8u];
-                let low = softmax_weights(v.xy, row_max[0u].x);
-                let high = softmax_weights(v.zw, row_max[0u].y);
-                sum[0u] += vec2<f32>(low.x + low.y, high.x + high.y);
-                weights[0u * KEY_FRAGS + 8u] = vec2<u32>(pack2x16float(low), pack2x16float(high));
-            }
-{
-                let v = s[0u * KEY_FRAGS + 9u];
-                let low = softmax_weights(v.xy, row_max[0u].x);
-                let high = softmax_weights(v.zw, row_max[0u].y);
-                sum[0u] += vec2<f32>(low.x + low.y, high.x + high.y);
-                weights[0u * KEY_FRAGS + 9u] = vec2<u32>(pack2x16float(low), pack2x16float(high));
-            }
         }
         {
             {
-                let v = tile_v[0u * STEP_V + 0u * PITCH_V + lane];
+                let v = tile_v[(key_group * KEY_STEPS + 0u) * STEP_V + 0u * PITCH_V + lane];
                 {
                     let low = weights[0u * KEY_FRAGS + 0u * 2u];
                     let high = weights[0u * KEY_FRAGS + 0u * 2u + 1u];
@@ -585,7 +384,7 @@ fn attend(group: vec3<u32>, local: u32) {
                 }
             }
 {
-                let v = tile_v[0u * STEP_V + 1u * PITCH_V + lane];
+                let v = tile_v[(key_group * KEY_STEPS + 0u) * STEP_V + 1u * PITCH_V + lane];
                 {
                     let low = weights[0u * KEY_FRAGS + 0u * 2u];
                     let high = weights[0u * KEY_FRAGS + 0u * 2u + 1u];
@@ -593,7 +392,7 @@ fn attend(group: vec3<u32>, local: u32) {
                 }
             }
 {
-                let v = tile_v[0u * STEP_V + 2u * PITCH_V + lane];
+                let v = tile_v[(key_group * KEY_STEPS + 0u) * STEP_V + 2u * PITCH_V + lane];
                 {
                     let low = weights[0u * KEY_FRAGS + 0u * 2u];
                     let high = weights[0u * KEY_FRAGS + 0u * 2u + 1u];
@@ -603,7 +402,7 @@ fn attend(group: vec3<u32>, local: u32) {
         }
 {
             {
-                let v = tile_v[1u * STEP_V + 0u * PITCH_V + lane];
+                let v = tile_v[(key_group * KEY_STEPS + 1u) * STEP_V + 0u * PITCH_V + lane];
                 {
                     let low = weights[0u * KEY_FRAGS + 1u * 2u];
                     let high = weights[0u * KEY_FRAGS + 1u * 2u + 1u];
@@ -611,7 +410,7 @@ fn attend(group: vec3<u32>, local: u32) {
                 }
             }
 {
-                let v = tile_v[1u * STEP_V + 1u * PITCH_V + lane];
+                let v = tile_v[(key_group * KEY_STEPS + 1u) * STEP_V + 1u * PITCH_V + lane];
                 {
                     let low = weights[0u * KEY_FRAGS + 1u * 2u];
                     let high = weights[0u * KEY_FRAGS + 1u * 2u + 1u];
@@ -619,93 +418,44 @@ fn attend(group: vec3<u32>, local: u32) {
                 }
             }
 {
-                let v = tile_v[1u * STEP_V + 2u * PITCH_V + lane];
+                let v = tile_v[(key_group * KEY_STEPS + 1u) * STEP_V + 2u * PITCH_V + lane];
                 {
                     let low = weights[0u * KEY_FRAGS + 1u * 2u];
                     let high = weights[0u * KEY_FRAGS + 1u * 2u + 1u];
-                    acc[0u * E8 + 2u] = multiply_fragments(local, vec4<u32>(low.x, high.x, low.y, high.y), v, acc[0u * E8 + 2u]);
-                }
-            }
-        }
-{
-            {
-                let v = tile_v[2u * STEP_V + 0u * PITCH_V + lane];
-                {
-                    let low = weights[0u * KEY_FRAGS + 2u * 2u];
-                    let high = weights[0u * KEY_FRAGS + 2u * 2u + 1u];
-                    acc[0u * E8 + 0u] = multiply_fragments(local, vec4<u32>(low.x, high.x, low.y, high.y), v, acc[0u * E8 + 0u]);
-                }
-            }
-{
-                let v = tile_v[2u * STEP_V + 1u * PITCH_V + lane];
-                {
-                    let low = weights[0u * KEY_FRAGS + 2u * 2u];
-                    let high = weights[0u * KEY_FRAGS + 2u * 2u + 1u];
-                    acc[0u * E8 + 1u] = multiply_fragments(local, vec4<u32>(low.x, high.x, low.y, high.y), v, acc[0u * E8 + 1u]);
-                }
-            }
-{
-                let v = tile_v[2u * STEP_V + 2u * PITCH_V + lane];
-                {
-                    let low = weights[0u * KEY_FRAGS + 2u * 2u];
-                    let high = weights[0u * KEY_FRAGS + 2u * 2u + 1u];
-                    acc[0u * E8 + 2u] = multiply_fragments(local, vec4<u32>(low.x, high.x, low.y, high.y), v, acc[0u * E8 + 2u]);
-                }
-            }
-        }
-{
-            {
-                let v = tile_v[3u * STEP_V + 0u * PITCH_V + lane];
-                {
-                    let low = weights[0u * KEY_FRAGS + 3u * 2u];
-                    let high = weights[0u * KEY_FRAGS + 3u * 2u + 1u];
-                    acc[0u * E8 + 0u] = multiply_fragments(local, vec4<u32>(low.x, high.x, low.y, high.y), v, acc[0u * E8 + 0u]);
-                }
-            }
-{
-                let v = tile_v[3u * STEP_V + 1u * PITCH_V + lane];
-                {
-                    let low = weights[0u * KEY_FRAGS + 3u * 2u];
-                    let high = weights[0u * KEY_FRAGS + 3u * 2u + 1u];
-                    acc[0u * E8 + 1u] = multiply_fragments(local, vec4<u32>(low.x, high.x, low.y, high.y), v, acc[0u * E8 + 1u]);
-                }
-            }
-{
-                let v = tile_v[3u * STEP_V + 2u * PITCH_V + lane];
-                {
-                    let low = weights[0u * KEY_FRAGS + 3u * 2u];
-                    let high = weights[0u * KEY_FRAGS + 3u * 2u + 1u];
-                    acc[0u * E8 + 2u] = multiply_fragments(local, vec4<u32>(low.x, high.x, low.y, high.y), v, acc[0u * E8 + 2u]);
-                }
-            }
-        }
-{
-            {
-                let v = tile_v[4u * STEP_V + 0u * PITCH_V + lane];
-                {
-                    let low = weights[0u * KEY_FRAGS + 4u * 2u];
-                    let high = weights[0u * KEY_FRAGS + 4u * 2u + 1u];
-                    acc[0u * E8 + 0u] = multiply_fragments(local, vec4<u32>(low.x, high.x, low.y, high.y), v, acc[0u * E8 + 0u]);
-                }
-            }
-{
-                let v = tile_v[4u * STEP_V + 1u * PITCH_V + lane];
-                {
-                    let low = weights[0u * KEY_FRAGS + 4u * 2u];
-                    let high = weights[0u * KEY_FRAGS + 4u * 2u + 1u];
-                    acc[0u * E8 + 1u] = multiply_fragments(local, vec4<u32>(low.x, high.x, low.y, high.y), v, acc[0u * E8 + 1u]);
-                }
-            }
-{
-                let v = tile_v[4u * STEP_V + 2u * PITCH_V + lane];
-                {
-                    let low = weights[0u * KEY_FRAGS + 4u * 2u];
-                    let high = weights[0u * KEY_FRAGS + 4u * 2u + 1u];
                     acc[0u * E8 + 2u] = multiply_fragments(local, vec4<u32>(low.x, high.x, low.y, high.y), v, acc[0u * E8 + 2u]);
                 }
             }
         }
     }
+    let slot = local % (LANES * SUBGROUPS);
+    for (var other = 1u; other < KEY_GROUPS; other++) {
+        workgroupBarrier();
+        if (key_group == other) {
+            {
+                let place = 0u * (E8 + 1u) * LANES * SUBGROUPS + slot;
+                tile_k[place] = vec4<f32>(row_max[0u], sum[0u]);
+                { tile_k[place + (0u + 1u) * LANES * SUBGROUPS] = acc[0u * E8 + 0u]; }
+{ tile_k[place + (1u + 1u) * LANES * SUBGROUPS] = acc[0u * E8 + 1u]; }
+{ tile_k[place + (2u + 1u) * LANES * SUBGROUPS] = acc[0u * E8 + 2u]; }
+            }
+        }
+        workgroupBarrier();
+        if (key_group == 0u) {
+            {
+                let place = 0u * (E8 + 1u) * LANES * SUBGROUPS + slot;
+                let stats = tile_k[place];
+                let new_max = max(row_max[0u], stats.xy);
+                let own = exp2((row_max[0u] - new_max) * EXP2_SCALE);
+                let their = exp2((stats.xy - new_max) * EXP2_SCALE);
+                row_max[0u] = new_max;
+                sum[0u] = sum[0u] * own + stats.zw * their;
+                { acc[0u * E8 + 0u] = acc[0u * E8 + 0u] * own.xxyy + tile_k[place + (0u + 1u) * LANES * SUBGROUPS] * their.xxyy; }
+{ acc[0u * E8 + 1u] = acc[0u * E8 + 1u] * own.xxyy + tile_k[place + (1u + 1u) * LANES * SUBGROUPS] * their.xxyy; }
+{ acc[0u * E8 + 2u] = acc[0u * E8 + 2u] * own.xxyy + tile_k[place + (2u + 1u) * LANES * SUBGROUPS] * their.xxyy; }
+            }
+        }
+    }
+    if (key_group > 0u) { return; }
     {
         let total = quad_sum(sum[0u]);
         var factor = select(1.0 / total, vec2<f32>(), total == vec2<f32>());

@@ -35,36 +35,55 @@ config! {
         SUBGROUPS => subgroups: u32,
         /// Number of matrix fragments of query rows per subgroup.
         ROW_FRAGS => row_frags: u32,
-        /// Number of keys per step of the loop over keys.
+        /// Number of keys that a subgroup multiplies in one step of the loop over keys.
         KEY_TILE => key_tile: u32,
+        /// Number of sets of subgroups that split the keys of a step; absent if all subgroups multiply the same keys.
+        KEY_GROUPS => key_groups: Option<u32>,
         /// Number of workgroups that split the keys of a query. With 1, the keys are not split.
         KV_SPLIT => kv_split: u32,
     }
 }
 
-/// Tiles that are tried: subgroups per workgroup, fragments of query rows per subgroup, and keys per step.
-const TILES: &[[u32; 3]] = &[
-    [4, 2, 64],
-    [4, 2, 32],
-    [4, 1, 64],
-    [4, 1, 32],
-    [4, 1, 128],
-    [8, 1, 64],
-    [8, 1, 32],
-    [8, 2, 64],
-    [8, 2, 32],
-    [2, 2, 64],
-    [2, 2, 32],
-    [2, 1, 64],
-    [2, 1, 32],
-    [1, 1, 64],
-    [1, 1, 32],
-    [4, 2, 80],
-    [4, 1, 80],
+/// Tiles that are tried: subgroups per set, fragments of query rows per subgroup, keys per subgroup and step, and sets of
+/// subgroups that split the keys of a step.
+const TILES: &[[u32; 4]] = &[
+    [4, 2, 64, 1],
+    [4, 2, 32, 1],
+    [4, 1, 64, 1],
+    [4, 1, 32, 1],
+    [4, 1, 128, 1],
+    [8, 1, 64, 1],
+    [8, 1, 32, 1],
+    [8, 2, 64, 1],
+    [8, 2, 32, 1],
+    [2, 2, 64, 1],
+    [2, 2, 32, 1],
+    [2, 1, 64, 1],
+    [2, 1, 32, 1],
+    [1, 1, 64, 1],
+    [1, 1, 32, 1],
+    [4, 2, 80, 1],
+    [4, 1, 80, 1],
+    [4, 1, 64, 2],
+    [4, 1, 32, 2],
+    [4, 1, 32, 4],
+    [4, 2, 32, 2],
+    [2, 1, 64, 2],
+    [2, 1, 32, 2],
+    [2, 1, 32, 4],
+    [2, 2, 64, 2],
+    [2, 2, 32, 4],
+    [1, 1, 64, 2],
+    [1, 1, 32, 4],
+    [1, 2, 32, 4],
+    [3, 1, 32, 4],
+    [5, 1, 32, 4],
+    [6, 1, 32, 4],
+    [6, 1, 64, 2],
 ];
 
 /// Tiles that are tried if fragments are emulated. Drivers compile the emulated multiplications of larger tiles slowly.
-const EMULATED_TILES: &[[u32; 3]] = &[[2, 1, 32], [1, 2, 16]];
+const EMULATED_TILES: &[[u32; 4]] = &[[2, 1, 32, 1], [1, 2, 16, 1], [1, 1, 16, 2]];
 
 /// Query rows of a matrix fragment.
 const FRAG_ROWS: u32 = 16;
@@ -93,6 +112,32 @@ impl Tile {
         Self { config, d8, e8, d32, d16 }
     }
 
+    /// Number of sets of subgroups that split the keys of a step.
+    fn key_groups(&self) -> u32 {
+        self.config.key_groups.unwrap_or(1)
+    }
+
+    /// Number of keys of a step.
+    fn step_keys(&self) -> u32 {
+        self.config.key_tile * self.key_groups()
+    }
+
+    /// Number of subgroups of a workgroup.
+    fn subgroups(&self) -> u32 {
+        self.config.subgroups * self.key_groups()
+    }
+
+    /// True if the sums of a set of subgroups fit into the memory of the keys, through which they pass to the first set.
+    fn merges(&self) -> bool {
+        let sums = self.config.subgroups * LANES * self.config.row_frags * (self.e8 + 1);
+        self.key_groups() == 1 || self.config.kv_split == 1 && sums <= self.step_keys() * self.pitch_k()
+    }
+
+    /// Distance between adjacent keys in workgroup memory, in vec4s.
+    fn pitch_k(&self) -> u32 {
+        (self.d32 * 4 + self.d16 * 2 + 3) / 8 * 8 + 4
+    }
+
     /// Number of query rows of a workgroup.
     fn rows(&self) -> u32 {
         self.config.subgroups * self.config.row_frags * FRAG_ROWS
@@ -100,14 +145,13 @@ impl Tile {
 
     /// Number of invocations of a workgroup.
     fn threads(&self) -> u32 {
-        self.config.subgroups * LANES
+        self.subgroups() * LANES
     }
 
     /// Returns the workgroup memory of a workgroup, in bytes, without the memory that emulated fragments need.
     fn memory(&self) -> u32 {
-        let pitch_k = (self.d32 * 4 + self.d16 * 2).div_ceil(8) * 8 + 4;
-        let values = self.config.key_tile / 16 * self.e8 * 36;
-        self.config.key_tile * pitch_k * 16 + values * 8
+        let values = self.step_keys() / 16 * self.e8 * 36;
+        self.step_keys() * self.pitch_k() * 16 + values * 8
     }
 
     /// Returns an estimate of the 32-bit registers per invocation: sums, queries, scores and weights, the loads of the
@@ -115,8 +159,8 @@ impl Tile {
     fn registers(&self) -> u32 {
         let Config { row_frags, key_tile, .. } = self.config;
         let fragments = row_frags * 4 * (self.e8 + self.d32 * 2 + self.d16 + key_tile / 8);
-        let loads_k = (key_tile * self.d8).div_ceil(self.threads());
-        let loads_v = (key_tile / 4 * self.e8).div_ceil(self.threads());
+        let loads_k = (self.step_keys() * self.d8).div_ceil(self.threads());
+        let loads_v = (self.step_keys() / 4 * self.e8).div_ceil(self.threads());
         fragments + 4 * loads_k + 16 * loads_v + 40
     }
 }
@@ -138,11 +182,12 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         Fragments::MmaM16N8K16 => TILES,
         Fragments::Emulated => EMULATED_TILES,
     };
-    let configs = tiles.iter().flat_map(|[subgroups, row_frags, key_tile]| {
+    let configs = tiles.iter().flat_map(|[subgroups, row_frags, key_tile, key_groups]| {
         KV_SPLITS.iter().map(|kv_split| Config {
             subgroups: *subgroups,
             row_frags: *row_frags,
             key_tile: *key_tile,
+            key_groups: (*key_groups > 1).then_some(*key_groups),
             kv_split: *kv_split,
         })
     });
@@ -156,14 +201,16 @@ fn candidate(
     config: Config,
 ) -> Option<Candidate> {
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
-    let Config { kv_split, key_tile, .. } = config;
+    let kv_split = config.kv_split;
     let tile = Tile::new(config, sizes);
+    let key_tile = tile.step_keys();
     let rows = problem.max(&sizes.rows()).max(1);
     let heads = problem.max(&sizes.heads);
     let t = sizes.visible_keys(problem, op, i64::from(tile.rows()));
     let emulated = emulated_fragments::BYTES_PER_INVOCATION * tile.threads();
     let fits = tile.threads() <= limits.max_workgroup_invocations.min(limits.max_workgroup_size[0])
-        && config.subgroups <= limits.max_workgroup_subgroups
+        && tile.subgroups() <= limits.max_workgroup_subgroups
+        && tile.merges()
         && tile.memory() + emulated <= limits.max_workgroup_memory
         && heads <= i64::from(limits.max_workgroup_count[1]);
     // Every subgroup must have rows, and at least half of a tile must be keys.
@@ -184,7 +231,7 @@ fn candidate(
         "matrix units, scores in registers: {groups} workgroups of {} queries by {} subgroups loop over {t} keys in \
          tiles of {key_tile}, {kv_split} KV splits",
         tile.rows(),
-        config.subgroups
+        tile.subgroups()
     );
     Some(Candidate::new(&config, estimate, reason).with_registers(tile.registers()))
 }
@@ -229,7 +276,7 @@ fn estimate(
 /// of registers.
 fn step_ns(p: &Params, problem: &Problem<'_>, tile: &Tile, active: f64) -> f64 {
     let machine = &problem.target.machine;
-    let Config { subgroups, row_frags, key_tile, .. } = tile.config;
+    let Config { row_frags, key_tile, .. } = tile.config;
     let units = f64::from(machine.compute_units);
     let engines = f64::from(machine.matrix_engines);
     // Work of a subgroup per step: matmuls, scores, and loads of fragments of keys and values from workgroup memory.
@@ -239,9 +286,9 @@ fn step_ns(p: &Params, problem: &Problem<'_>, tile: &Tile, active: f64) -> f64 {
     let own = p.matmul_time_ratio * 2.0 * scores * depth / engine_peak
         + p.score_operations * scores * units * engines / machine.peak.f32
         + p.key_operations * f64::from(key_tile) * depth * units * engines / machine.peak.f32;
-    let turns = |count: f64| (count * f64::from(subgroups) / engines).max(1.0);
+    let turns = |count: f64| (count * f64::from(tile.subgroups()) / engines).max(p.lone_subgroup_time_ratio);
     // Keys and values pass from memory to workgroup memory once for each workgroup.
-    let staged = f64::from(key_tile) * depth * 2.0 * units
+    let staged = f64::from(tile.step_keys()) * depth * 2.0 * units
         / (machine.cache_bandwidth_gb_s.max(1e-3) * p.cache_bandwidth_fraction);
     // The loads of a step are one step ahead of its arithmetic.
     let alone = p.step_latencies * machine.memory_latency_ns + (own * turns(1.0)).max(staged);
@@ -254,6 +301,9 @@ fn step_ns(p: &Params, problem: &Problem<'_>, tile: &Tile, active: f64) -> f64 {
 struct Params {
     /// Fixed nanoseconds before the first keys are loaded and after the last result is computed.
     fixed_ns: f64,
+    /// Ratio of the time of a step of the only subgroup on a matrix engine to the subgroup's share of the time if several
+    /// subgroups keep the engine busy. 1 or more.
+    lone_subgroup_time_ratio: f64,
     /// Time that a workgroup waits in each step of the loop over keys, in memory latencies.
     step_latencies: f64,
     /// Ratio of the matmul time of a subgroup to the time at the peak FLOP/s of a matrix engine. 1 or more.
@@ -285,7 +335,7 @@ fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<LaunchDraft>, O
     for (name, value) in knobs {
         shader.knob(name, value);
     }
-    declare_visibility(&mut shader, &sizes, op, config.key_tile);
+    declare_visibility(&mut shader, &sizes, op, tile.step_keys());
     declare_scale(&mut shader, op);
     shader.needs(&[Need::SubgroupVote, Need::SubgroupShuffle]);
     let query = declare_loads(&mut shader, &sizes, op)?;

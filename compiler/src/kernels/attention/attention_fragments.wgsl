@@ -3,6 +3,9 @@
 // subgroups loop over the keys in tiles of KEY_TILE keys. Keys and values are staged in workgroup memory while the next
 // tile is loaded into registers. Scores, softmax weights and sums of weighted values stay in registers.
 //
+// KEY_GROUPS sets of SUBGROUPS subgroups compute the same query rows: a step stages KEY_GROUPS tiles, one for each set.
+// After the last step, the first set merges the sums of the others, which pass through workgroup memory.
+//
 // Fragments have the layout of `mma.m16n8k16`. Invocation 4 * g + t of a subgroup holds rows g and g + 8 of a fragment
 // with 16 query rows, and the columns 2 * t and 2 * t + 1 of eight scores or sums. Matrix multiplication does not depend
 // on the order of the summed positions, so each invocation takes adjacent positions and loads them at once. In
@@ -25,8 +28,10 @@ const LANES = 32u;
 const SUBGROUPS = 4u;
 /// Number of matrix fragments, of 16 query rows each, per subgroup.
 const ROW_FRAGS = 2u;
-/// Number of keys per step of the loop over keys.
+/// Number of keys of a tile, which a subgroup multiplies in one step of the loop over keys.
 const KEY_TILE = 64u;
+/// Number of sets of subgroups that split the tiles of a step.
+const KEY_GROUPS = 1u;
 /// Head size of queries and keys, in groups of eight elements.
 const D8 = 2u;
 /// Head size of values, in groups of eight elements.
@@ -47,7 +52,9 @@ const MAX_EXCESS = 8.0 / EXP2_SCALE;
 const FIRST_MAX = -1e30;
 const LOWEST = -3.4028234e38;
 const LN_2 = 0.6931471805599453;
-const THREADS = SUBGROUPS * LANES;
+const THREADS = SUBGROUPS * KEY_GROUPS * LANES;
+/// Number of keys per step of the loop over keys.
+const STEP_KEYS = KEY_TILE * KEY_GROUPS;
 const FRAG_ROWS = 16u;
 /// Number of fragments of eight keys per tile.
 const KEY_FRAGS = KEY_TILE / 8u;
@@ -67,13 +74,16 @@ const PITCH_K = (D32 * 4u + D16 * 2u + 3u) / 8u * 8u + 4u;
 const PITCH_V = 36u;
 /// Number of vec2s of the values of 16 keys.
 const STEP_V = E8 * PITCH_V;
-const SIZE_K = KEY_TILE * PITCH_K;
-const SIZE_V = KEY_STEPS * STEP_V;
-const VEC8S_K = KEY_TILE * D8;
-/// Number of blocks of four keys and eight elements of the values of a tile.
-const BLOCKS_V = KEY_TILE / 4u * E8;
+const SIZE_K = STEP_KEYS * PITCH_K;
+const SIZE_V = KEY_GROUPS * KEY_STEPS * STEP_V;
+const VEC8S_K = STEP_KEYS * D8;
+/// Number of blocks of four keys and eight elements of the values of a step.
+const BLOCKS_V = STEP_KEYS / 4u * E8;
 const LOADS_K = (VEC8S_K + THREADS - 1u) / THREADS;
 const LOADS_V = (BLOCKS_V + THREADS - 1u) / THREADS;
+/// Number of vec4s of the sums, maxima and sums of weights of a set of subgroups.
+const SIZE_SUMS = SUBGROUPS * LANES * ROW_FRAGS * (E8 + 1u);
+const_assert KEY_GROUPS == 1u || (KV_SPLIT == 1u && SIZE_SUMS <= SIZE_K);
 const_assert LANES == 32u && KEY_TILE % 16u == 0u && D32 * 4u + D16 * 2u >= D8 && D16 <= 1u;
 
 @group(0) @binding(0) var<storage, read> queries: array<vec4<f32>>;
@@ -112,16 +122,16 @@ fn multiply_fragments(local: u32, a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> v
     return c;
 }
 
-/// Keys of a tile.
+/// Keys of a step. After the last step: sums of a set of subgroups.
 var<workgroup> tile_k: array<vec4<f32>, SIZE_K>;
-/// Values of a tile. A vec2 holds one element of four adjacent values.
+/// Values of a step. A vec2 holds one element of four adjacent values.
 var<workgroup> tile_v: array<vec2<u32>, SIZE_V>;
 
-/// Loads eight elements of a key of a tile. Positions past the last key repeat the last key; their softmax weights are zero.
+/// Loads eight elements of a key of a step. Positions past the last key repeat the last key; their softmax weights are zero.
 fn tile_load_k(head: u32, base: u32, i: u32) -> vec4<f32> {
     return load_k(head, min(base + i / D8, size_t() - 1u), i % D8);
 }
-/// Index, in a tile, of the first key of block `i` of four values.
+/// Index, in a step, of the first key of block `i` of four values.
 fn block_key(i: u32) -> u32 { return i / (4u * E8) * 16u + i % 4u * 4u; }
 /// Index of block `i` of values along the head size, in groups of eight elements.
 fn block_e8(i: u32) -> u32 { return i / 4u % E8; }
@@ -169,7 +179,9 @@ fn attend(group: vec3<u32>, local: u32) {
     let last = rows() - 1u;
     let group_first = group.x * (SUBGROUPS * ROW_FRAGS * FRAG_ROWS);
     // The first query row of the invocation.
-    let first = group_first + local / LANES * (ROW_FRAGS * FRAG_ROWS) + g;
+    let first = group_first + local / LANES % SUBGROUPS * (ROW_FRAGS * FRAG_ROWS) + g;
+    // The set of the invocation's subgroup.
+    let key_group = local / (LANES * SUBGROUPS);
     let minus_infinity = bitcast<f32>(0xff800000u);
     var q: array<vec4<u32>, ROW_FRAGS * DEPTH_STEPS>;
     // unroll
@@ -223,7 +235,7 @@ fn attend(group: vec3<u32>, local: u32) {
     for (var i = 0u; i < LOADS_K; i++) { next_k[i] = tile_load_k(head, start, min(local + i * THREADS, VEC8S_K - 1u)); }
     // unroll
     for (var i = 0u; i < LOADS_V * 4u; i++) { next_v[i] = tile_load_v(head, start, min(local + i / 4u * THREADS, BLOCKS_V - 1u), i % 4u); }
-    for (var base = start; base < end; base += KV_SPLIT * KEY_TILE) {
+    for (var base = start; base < end; base += KV_SPLIT * STEP_KEYS) {
         workgroupBarrier();
         // unroll
         for (var i = 0u; i < LOADS_K; i++) {
@@ -239,18 +251,19 @@ fn attend(group: vec3<u32>, local: u32) {
         }
         workgroupBarrier();
         // The last step of the loop has no next tile, so it loads its own tile again.
-        let next_base = select(base, base + KV_SPLIT * KEY_TILE, base + KV_SPLIT * KEY_TILE < end);
+        let next_base = select(base, base + KV_SPLIT * STEP_KEYS, base + KV_SPLIT * STEP_KEYS < end);
         // unroll
         for (var i = 0u; i < LOADS_K; i++) { next_k[i] = tile_load_k(head, next_base, min(local + i * THREADS, VEC8S_K - 1u)); }
         // unroll
         for (var i = 0u; i < LOADS_V * 4u; i++) { next_v[i] = tile_load_v(head, next_base, min(local + i / 4u * THREADS, BLOCKS_V - 1u), i % 4u); }
+        let tile_start = base + key_group * KEY_TILE;
         // Scores of the rows g (components x and y) and g + 8 (z and w).
         var s: array<vec4<f32>, ROW_FRAGS * KEY_FRAGS>;
         // unroll
         for (var j = 0u; j < KEY_FRAGS; j++) {
             // unroll
             for (var f = 0u; f < ROW_FRAGS; f++) { s[f * KEY_FRAGS + j] = vec4<f32>(); }
-            let key_start = (j / 2u * 16u + j % 2u * 2u + g / 2u * 4u + g % 2u) * PITCH_K;
+            let key_start = (j / 2u * 16u + j % 2u * 2u + g / 2u * 4u + g % 2u + key_group * KEY_TILE) * PITCH_K;
             // unroll
             for (var c = 0u; c < D32; c++) {
                 let k = bitcast<vec4<u32>>(tile_k[key_start + c * 4u + t]);
@@ -276,7 +289,7 @@ fn attend(group: vec3<u32>, local: u32) {
             if (MASKED) {
                 // unroll
                 for (var k = 0u; k < KEY_STEPS; k++) {
-                    let key4 = min(base / 4u + k * 4u + t, (size_t() - 1u) / 4u);
+                    let key4 = min(tile_start / 4u + k * 4u + t, (size_t() - 1u) / 4u);
                     let low = mask(head, low_row, key4);
                     let high = mask(head, high_row, key4);
                     s[f * KEY_FRAGS + k * 2u] += vec4<f32>(low.xy, high.xy);
@@ -284,12 +297,12 @@ fn attend(group: vec3<u32>, local: u32) {
                 }
             }
             if (CHECK_VISIBLE) {
-                if (base + KEY_TILE > fully_visible_end || base < fully_visible_start) {
+                if (tile_start + KEY_TILE > fully_visible_end || tile_start < fully_visible_start) {
                     let row_ends = vec4<u32>(vec2<u32>(visible_end(low_row)), vec2<u32>(visible_end(high_row)));
                     let row_starts = vec4<u32>(vec2<u32>(visible_start(low_row)), vec2<u32>(visible_start(high_row)));
                     // unroll
                     for (var j = 0u; j < KEY_FRAGS; j++) {
-                        let key = base + j / 2u * 16u + j % 2u * 2u + t * 4u;
+                        let key = tile_start + j / 2u * 16u + j % 2u * 2u + t * 4u;
                         let key_vec4 = vec4<u32>(key, key + 1u, key, key + 1u);
                         s[f * KEY_FRAGS + j] = select(vec4<f32>(minus_infinity), s[f * KEY_FRAGS + j], (key_vec4 >= row_starts) & (key_vec4 < row_ends));
                     }
@@ -323,7 +336,7 @@ fn attend(group: vec3<u32>, local: u32) {
         for (var k = 0u; k < KEY_STEPS; k++) {
             // unroll
             for (var e = 0u; e < E8; e++) {
-                let v = tile_v[k * STEP_V + e * PITCH_V + lane];
+                let v = tile_v[(key_group * KEY_STEPS + k) * STEP_V + e * PITCH_V + lane];
                 // unroll
                 for (var f = 0u; f < ROW_FRAGS; f++) {
                     let low = weights[f * KEY_FRAGS + k * 2u];
@@ -333,6 +346,36 @@ fn attend(group: vec3<u32>, local: u32) {
             }
         }
     }
+    // The first set of subgroups adds the sums of the other sets, one set after the other.
+    let slot = local % (LANES * SUBGROUPS);
+    for (var other = 1u; other < KEY_GROUPS; other++) {
+        workgroupBarrier();
+        if (key_group == other) {
+            // unroll
+            for (var f = 0u; f < ROW_FRAGS; f++) {
+                let place = f * (E8 + 1u) * LANES * SUBGROUPS + slot;
+                tile_k[place] = vec4<f32>(row_max[f], sum[f]);
+                // unroll
+                for (var e = 0u; e < E8; e++) { tile_k[place + (e + 1u) * LANES * SUBGROUPS] = acc[f * E8 + e]; }
+            }
+        }
+        workgroupBarrier();
+        if (key_group == 0u) {
+            // unroll
+            for (var f = 0u; f < ROW_FRAGS; f++) {
+                let place = f * (E8 + 1u) * LANES * SUBGROUPS + slot;
+                let stats = tile_k[place];
+                let new_max = max(row_max[f], stats.xy);
+                let own = exp2((row_max[f] - new_max) * EXP2_SCALE);
+                let their = exp2((stats.xy - new_max) * EXP2_SCALE);
+                row_max[f] = new_max;
+                sum[f] = sum[f] * own + stats.zw * their;
+                // unroll
+                for (var e = 0u; e < E8; e++) { acc[f * E8 + e] = acc[f * E8 + e] * own.xxyy + tile_k[place + (e + 1u) * LANES * SUBGROUPS] * their.xxyy; }
+            }
+        }
+    }
+    if (key_group > 0u) { return; }
     // unroll
     for (var f = 0u; f < ROW_FRAGS; f++) {
         let total = quad_sum(sum[f]);
