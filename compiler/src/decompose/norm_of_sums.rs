@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::ir::element::Arg;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{LayerNorm, NormOfSums, Op, Reduce};
-use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::Layout;
 use crate::target::TargetProfile;
 
@@ -81,7 +80,6 @@ fn norm(graph: &Graph, id: NodeId) -> Option<(&LayerNorm, NodeId)> {
 
 /// True if a node adds a known number of terms, which are the first axis of its operand.
 fn adds_terms(graph: &Graph, id: NodeId) -> bool {
-    let sum = Reduce { kind: ReduceKind::Sum, axes: vec![0], keepdims: false };
     let terms = graph.operands(id).first().map(|terms| graph.tensor(*terms));
     let fits = terms.is_some_and(|terms| {
         let count = terms.shape.first().and_then(|count| count.as_known());
@@ -89,7 +87,7 @@ fn adds_terms(graph: &Graph, id: NodeId) -> bool {
             && terms.dtype.is_float()
             && count.is_some_and(|count| (1..=MAX_TERMS).contains(&count))
     });
-    fits && *graph.op(id) == Op::Reduce(sum)
+    fits && *graph.op(id) == Op::Reduce(Reduce::sum_of_terms())
 }
 
 fn alternatives(graph: &Graph, id: NodeId, target: &TargetProfile) -> Vec<u32> {
@@ -120,9 +118,8 @@ fn build(graph: &mut Graph, id: NodeId, splits: u32, data: ConstantData) -> Resu
         GIVEN_TERMS => x,
         _ => replace(graph, x, &split_k::DECOMPOSITION, splits, data)?.last,
     };
-    let of_norm = graph.operands(id);
-    let (_, of_norm) = of_norm.split_at(1);
-    let of_norm: Vec<NodeId> = of_norm.iter().copied().take(graph.node(id).arity - 1).collect();
+    let arity = graph.node(id).arity;
+    let of_norm: Vec<NodeId> = graph.operands(id).into_iter().take(arity).skip(1).collect();
     let of_sum = graph.operands(sum);
     let [terms, of_steps @ ..] = of_sum.as_slice() else { return Err(wrong()) };
     let first = 1 + of_norm.len();

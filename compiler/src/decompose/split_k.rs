@@ -16,7 +16,6 @@ use crate::error::{Error, OpError, Result};
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, MatMul, Op, Operation, Reduce, Reshape, Transpose};
-use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::{DType, Layout, TensorDesc};
 use crate::target::TargetProfile;
 
@@ -139,8 +138,7 @@ pub(super) fn build(graph: &mut Graph, id: NodeId, splits: u32, data: ConstantDa
     };
     let partial = graph.add(op, &[a, b], &format!("{name} (partial sums)"))?;
     graph.set_storage_type(partial, DType::F32);
-    let sum = Reduce { kind: ReduceKind::Sum, axes: vec![0], keepdims: false };
-    Ok(LastNode { op: sum.into(), operands: vec![partial], beside: None })
+    Ok(LastNode { op: Reduce::sum_of_terms().into(), operands: vec![partial], beside: None })
 }
 
 /// Returns the shape of an operand with its K axis split into two axes of `sizes` (number of splits, K of one split),

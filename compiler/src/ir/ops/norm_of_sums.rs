@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check;
 use super::layer_norm::LayerNorm;
-use super::reduce::{Reduce, ReduceKind};
+use super::reduce::Reduce;
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bindings, Dim};
@@ -30,9 +30,6 @@ pub struct NormOfSums {
     /// Elementwise steps that are applied to the sum before it is normalized.
     pub steps: Vec<EpilogueStep>,
 }
-
-/// Sum of the terms.
-const SUM: fn() -> Reduce = || Reduce { kind: ReduceKind::Sum, axes: vec![0], keepdims: false };
 
 impl NormOfSums {
     /// Number of operands before the operands of the steps: the terms, the scale and the bias.
@@ -74,7 +71,7 @@ impl Operation for NormOfSums {
         if terms.shape.first().and_then(Dim::as_known).is_none_or(|count| count < 1) {
             return Err(OpError::new(format!("{terms} must have a known number of terms")));
         }
-        let sum = SUM().infer(&[terms])?;
+        let sum = Reduce::sum_of_terms().infer(&[terms])?;
         check::axis(&sum, self.norm.axis)?;
         for operand in others {
             check::broadcasts_to(operand, &sum.shape, "the operand")?;
@@ -100,7 +97,7 @@ impl Operation for NormOfSums {
 
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
         check::check_arrays(self, inputs, out)?;
-        let sum = SUM().eval(inputs.get(..1).unwrap_or_default(), out, symbols)?;
+        let sum = Reduce::sum_of_terms().eval(inputs.get(..1).unwrap_or_default(), out, symbols)?;
         let dtype = sum.dtype;
         let sum = apply_epilogue(sum, &self.steps, inputs)?;
         if sum.shape != out || !sum.dtype.is_float() {

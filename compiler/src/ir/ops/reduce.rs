@@ -38,6 +38,13 @@ pub struct Reduce {
     pub keepdims: bool,
 }
 
+impl Reduce {
+    /// Returns the sum of the terms that are the first axis of a tensor, such as the partial sums of a matmul.
+    pub fn sum_of_terms() -> Self {
+        Self { kind: ReduceKind::Sum, axes: vec![0], keepdims: false }
+    }
+}
+
 impl Operation for Reduce {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
         let x = check::operands(inputs, 1..=1)?;
